@@ -7,7 +7,7 @@ change of the list of an earlier run.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from typing import Final
 
@@ -50,16 +50,26 @@ class CutInput(msgspec.Struct, frozen=True, kw_only=True):
 
     body: StoredJSON
     digests: bytes | None = None
-    messages: dict[bytes, StoredJSON] = {}
+    messages: Mapping[bytes, StoredJSON] = {}
     files: dict[bytes, memoryview] = {}
+    size: int = 0
+    """The bytes of the request."""
 
-    @property
-    def size(self) -> int:
-        """The bytes of all parts."""
-        if self.digests is None:
-            return self.body.size
-        messages = sum([message.size for message in self.messages.values()])
-        return self.body.size + messages + sum([len(data) for data in self.files.values()])
+
+class _UncutMessages(Mapping[bytes, StoredJSON]):
+    """Messages without inline files. A store reads only those that it does not have, so only those are copied."""
+
+    def __init__(self, messages: dict[bytes, msgspec.Raw]) -> None:
+        self._messages = messages
+
+    def __getitem__(self, digest: bytes) -> StoredJSON:
+        return StoredJSON(bytes(self._messages[digest]))
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._messages)
+
+    def __len__(self) -> int:
+        return len(self._messages)
 
 
 class ListDelta(msgspec.Struct, frozen=True):
@@ -89,8 +99,9 @@ class ListDelta(msgspec.Struct, frozen=True):
 
 def cut_input(body: bytes) -> CutInput:
     """Cut a request. One that is small, or has no list of messages, stays whole."""
-    if len(body) <= SMALL:
-        return CutInput(body=StoredJSON(body))
+    size = len(body)
+    if size <= SMALL:
+        return CutInput(body=StoredJSON(body), size=size)
     excised = excise_strings(body, INLINE // 2)
     for text in (body,) if excised is None else (excised.text, body):  # the second if it cut something else
         try:
@@ -100,7 +111,11 @@ def cut_input(body: bytes) -> CutInput:
             continue
         break
     else:
-        return CutInput(body=StoredJSON(body))
+        return CutInput(body=StoredJSON(body), size=size)
+    if excised is None:
+        keys = [blake2b(raw, digest_size=DIGEST).digest() for raw in messages]
+        uncut = _UncutMessages(dict(zip(keys, messages, strict=True)))
+        return CutInput(body=StoredJSON(_encode(members)), digests=b"".join(keys), messages=uncut, size=size)
     digests: list[bytes] = []
     stored: dict[bytes, StoredJSON] = {}
     files: dict[bytes, memoryview] = {}
@@ -112,7 +127,7 @@ def cut_input(body: bytes) -> CutInput:
         digests.append(key := digest.digest())
         stored.setdefault(key, message)
     rest = _take_files(_encode(members), excised, files)
-    return CutInput(body=rest, digests=b"".join(digests), messages=stored, files=files)
+    return CutInput(body=rest, digests=b"".join(digests), messages=stored, files=files, size=size)
 
 
 class CutProjection(msgspec.Struct, frozen=True, kw_only=True):

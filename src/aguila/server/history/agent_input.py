@@ -90,7 +90,9 @@ async def prepare_input(
         return PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
     if history == "server" or not is_open or _needs_log(input, allow_system_messages):
         parent = input.parent_run_id if inferred_parent is None else inferred_parent
-        view = await projections.load_before(scope, input.thread_id, input.run_id, parent)
+        view = await projections.load_before(
+            scope, input.thread_id, input.run_id, parent, with_known=unknown_history == "drop"
+        )
     prepared = build_agent_input(
         input,
         view,

@@ -37,7 +37,13 @@ from aguila.server.history.known_messages import KnownMessages, UnknownHistory, 
 from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
 from aguila.server.history.message_ids import assign_ids
 from aguila.server.history.other_branches import FirstRuns, select_messages
-from aguila.server.history.tool_results import NO_CALLS, ServerCalls, ServerCallTracker, restore_server_results
+from aguila.server.history.tool_results import (
+    NO_CALLS,
+    ServerCallChanges,
+    ServerCalls,
+    ServerCallTracker,
+    restore_server_results,
+)
 from aguila.stream import Conversation, Reducer
 from aguila.stream.json_values import json_equal
 from aguila.stream.rules import ITEMS, REASONING_MESSAGE, SUBAGENT, TEXT, TOOL_CALL, Item
@@ -98,12 +104,22 @@ class MessageCreators:
         return frozenset((*self.created_by(run_id), *unsent))
 
 
+class BranchChanges(msgspec.Struct, kw_only=True):
+    """What the last run of a branch changed besides the conversation; see ``RunChanges``."""
+
+    created: list[tuple[str, str]]
+    brought: list[str]
+    instructions: list[str]
+    known: list[Message]
+    front_end_calls: dict[str, Message]
+
+
 class BranchReducer:
     """Reduces the runs of one branch, event by event, from its root or from the end of an earlier run (``start``)."""
 
     __slots__ = ("_answered", "_calls", "_creators", "_ended", "_known", "_open_items", "_path", "_reducer", "_sending",
-                 "_server_calls", "_started", "_subagent_events", "_tools", "_warn", "client_instructions", "has_state",
-                 "last", "tip")  # fmt: skip
+                 "_server_calls", "_started", "_subagent_events", "_tools", "_warn", "changes", "client_instructions",
+                 "has_state", "last", "tip")  # fmt: skip
 
     def __init__(self, start: Projection | None, creators: MessageCreators, known: KnownMessages, warn: Warn) -> None:
         self._creators = creators
@@ -124,6 +140,7 @@ class BranchReducer:
             self.client_instructions, self.has_state = start.client_instructions, start.has_state
             calls = start.server_calls
         self._server_calls = ServerCallTracker(calls)
+        self.changes = _no_changes()
         self._begin(None, ())
 
     def _begin(self, started: RunStartedEvent | None, tools: Sequence[Tool]) -> None:
@@ -150,6 +167,11 @@ class BranchReducer:
     def server_calls(self) -> ServerCalls:
         """The tool calls whose results come from the server."""
         return self._server_calls.calls()
+
+    @property
+    def server_call_changes(self) -> ServerCallChanges:
+        """What the last run changed in ``server_calls``."""
+        return self._server_calls.changes()
 
     @property
     def last_run(self) -> LastRun | None:
@@ -181,6 +203,8 @@ class BranchReducer:
         ``{}`` (IN-11, STATE-2). If the server supplied another state, a STATE_SNAPSHOT follows in the log.
         """
         reducer = self._reducer
+        self.changes = _no_changes()
+        self._server_calls.start_run()
         sent = assign_ids(sent, reducer.messages)
         self._path.add(event.run_id)
         messages = sent.messages if mode == "client" or is_cut else self._select(sent.messages)
@@ -196,7 +220,8 @@ class BranchReducer:
                 messages = remove_unknown(new, self._known, lambda one: reducer.get_role(one) is not None).messages
             self._add(messages)
         for message in messages:
-            self._creators.first_runs.record(event.run_id, message.id)
+            if self._creators.first_runs.record(event.run_id, message.id):
+                self.changes.brought.append(message.id)
         reducer.feed(StateSnapshotEvent(snapshot={} if sent.state is None else sent.state))
         self.has_state = self.has_state or (sent.state is not None and not json_equal(sent.state, {}))
         self._begin(event, sent.tools or ())
@@ -248,6 +273,7 @@ class BranchReducer:
     def _add_client_instructions(self, ids: Sequence[str]) -> None:
         if ids:
             self.client_instructions = self.client_instructions.union(ids)
+            self.changes.instructions += ids
 
     def feed(self, event: Event, number: int) -> None:
         """Apply an event of the run; ``number`` is its position in the log."""
@@ -264,6 +290,7 @@ class BranchReducer:
         present = self._reducer.get_message(message_id)
         if present is None and self.tip is not None:
             self._creators.record(self.tip, message_id, role)
+            self.changes.created.append((message_id, role))
         if present is None or self._known.has(present):  # what a run adds to a client's message does not make it known
             self._sending[message_id] = None
 
@@ -316,6 +343,7 @@ class BranchReducer:
                     for call in message.tool_calls:
                         if isinstance(call, ToolCall) and call.id in pending:
                             self._known.front_end_calls[call.id] = message
+                            self.changes.front_end_calls[call.id] = message
 
     def _find_front_end_calls(self, event: RunFinishedEvent) -> set[str]:
         """Return the calls whose results a client may send: never those that a cancelled or failed run cut off."""
@@ -335,6 +363,7 @@ class BranchReducer:
             message = self._reducer.get_message(message_id)
             if message is not None:
                 self._known.add(message)
+                self.changes.known.append(message)
 
     # Deltas, the most common events, have no handler: they cost one lookup.
     _HANDLERS: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
@@ -348,6 +377,10 @@ class BranchReducer:
         ActivitySnapshotEvent: _on_activity,
         MessagesSnapshotEvent: _on_messages_snapshot,
     }
+
+
+def _no_changes() -> BranchChanges:
+    return BranchChanges(created=[], brought=[], instructions=[], known=[], front_end_calls={})
 
 
 def _key(item: Item, event: Any) -> _ItemKey:

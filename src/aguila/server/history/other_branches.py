@@ -20,9 +20,12 @@ class FirstRuns:
     def __init__(self) -> None:
         self._runs: dict[str, str] = {}
 
-    def record(self, run_id: str, message_id: str) -> None:
-        """Record that a run brought a message, unless an earlier run did. Call it in the order of the log."""
-        self._runs.setdefault(message_id, run_id)
+    def record(self, run_id: str, message_id: str) -> bool:
+        """Record that a run brought a message, unless an earlier run did. Call it in the order of the log.
+
+        Return whether it is the first run that brought the message.
+        """
+        return self._runs.setdefault(message_id, run_id) == run_id
 
     def find(self, message_id: str) -> str | None:
         """Return the run that brought the message first; None if no run did."""

@@ -1,71 +1,39 @@
-"""Read a thread's log into projections: its messages, state and last run along one branch.
+"""Read threads as projections: their messages, state and last run along one branch.
 
 ``history`` decides what an input's messages do to the thread. With ``"server"``, a known id keeps its message, and
 messages that the client omits stay. With ``"client"``, the client's messages replace the thread's from the first one
 that both have (``merge``). A run that names a ``parentRunId`` branches off there. No run changes the projection at the
-end of another run. The log does not say which mode a run had, so a thread is read by the current setting.
+end of another run. A thread is read by the current setting: projections that another setting wrote are computed again.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Final
 
-import msgspec
+from aguila.codec.logs import log_event
+from aguila.codec.notices import Warn, log_notice
+from aguila.errors import CursorExpired, NotFound, StoreError
+from aguila.protocol import Message, RunAgentInput
+from aguila.server.history.branch_reducer import HistoryMode, LastRun
+from aguila.server.history.known_messages import UnknownHistory
+from aguila.server.history.run_changes import UnusableProjection
+from aguila.server.history.thread_reader import MAX_CACHED_ENDS, Projection, ThreadLog, ThreadReader
+from aguila.store import Lease, RunProjection, Store, ThreadSummary
 
-from aguila.codec import EventDecoder
-from aguila.codec.notices import Notice, Warn, log_notice
-from aguila.errors import CursorExpired, NotFound
-from aguila.offload import LARGE, offload
-from aguila.protocol import Message, RunAgentInput, RunStartedEvent
-from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, LastRun, MessageCreators
-from aguila.server.history.known_messages import KnownMessages, UnknownHistory
-from aguila.server.history.other_branches import FirstRuns
-from aguila.server.history.stored_input import load_input
-from aguila.server.history.tool_results import NO_CALLS, ServerCalls
-from aguila.server.limits import UNLIMITED
-from aguila.store import Batch, Store
-from aguila.stream import Conversation
-from aguila.stream.lineage import RunNode, RunTree
+__all__ = ["MAX_CACHED_ENDS", "HistoryMode", "LastRun", "Projection", "Projections"]
 
-MAX_CACHED_ENDS: Final = 8
-"""Of how many earlier runs of a thread the projection is cached, for branches."""
-
-
-class Projection(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread after event ``last``, along the branch from its root to the run ``tip``.
-
-    ``client_instructions`` are the ids of system and developer messages that clients sent. ``has_state`` is whether the
-    thread ever had a state: ``{}`` may be a state or the lack of one (IN-11). ``server_calls`` are the tool calls whose
-    results come from the server. ``known`` are the messages that the runs of all branches have sent.
-    """
-
-    thread_id: str
-    conversation: Conversation
-    last: int
-    tip: str | None
-    run: LastRun | None
-    client_instructions: frozenset[str]
-    known: KnownMessages
-    has_state: bool = False
-    server_calls: ServerCalls = NO_CALLS
-    first_runs: FirstRuns
-    """Of all messages of the thread."""
-    tree: RunTree
-    """All runs of the thread."""
-    run_ends: Mapping[str, str | None]
-    """The last message that every client holds after each run, except the latest; see ``cut_history``."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the last run is still running."""
-        return self.run is not None and self.run.ended is None
+_log = logging.getLogger("aguila.server")
 
 
 class Projections:
-    """The projections of a store's threads. The ``max_threads`` most recently used threads are cached."""
+    """The projections of a store's threads.
+
+    The most recently used threads are cached: at most ``max_threads``, and as many as need ``max_bytes``, but at least
+    one.
+    """
 
     def __init__(
         self,
@@ -74,28 +42,30 @@ class Projections:
         history: HistoryMode = "client",
         unknown_history: UnknownHistory = "keep",
         max_threads: int = 256,
+        max_bytes: int = 64 * 1024 * 1024,
         warn: Warn = log_notice,
     ) -> None:
         self.store = store
         self._history: HistoryMode = history
         self._unknown_history: UnknownHistory = unknown_history
         self._max_threads = max_threads
+        self._max_bytes = max_bytes
         self._warn = warn
-        self._threads: OrderedDict[tuple[str, str], _ThreadReader] = OrderedDict()
+        self._threads: OrderedDict[tuple[str, str], ThreadReader] = OrderedDict()
+        self._saving: set[asyncio.Task[None]] = set()
 
-    async def load(self, scope: str, thread_id: str, run_id: str | None = None) -> Projection:
+    async def load(
+        self, scope: str, thread_id: str, run_id: str | None = None, *, with_known: bool = False
+    ) -> Projection:
         """Return the thread along the branch to a run, or to its latest run, with all events stored by now.
 
-        Raises ``NotFound`` if the scope has no such thread or run.
+        ``with_known`` loads ``Projection.known``. Raises ``NotFound`` if the scope has no such thread or run.
         """
-        try:
-            return await self._read(scope, thread_id, run_id)
-        except CursorExpired:
-            # The thread was deleted and created again while it was read.
-            self._threads.pop((scope, thread_id), None)
-            return await self._read(scope, thread_id, run_id)
+        return (await self._read(scope, thread_id, run_id, with_known))[1]
 
-    async def load_before(self, scope: str, thread_id: str, run_id: str, parent: str | None) -> Projection | None:
+    async def load_before(
+        self, scope: str, thread_id: str, run_id: str, parent: str | None, *, with_known: bool = False
+    ) -> Projection | None:
         """Return the branch that a new run continues: up to ``parent``, or to the latest run if that is None.
 
         Return None if the thread is new, or if ``parent`` is the new run itself, which then continues no run.
@@ -103,7 +73,7 @@ class Projections:
         if parent == run_id:
             return None
         try:
-            return await self.load(scope, thread_id, parent)
+            return await self.load(scope, thread_id, parent, with_known=with_known)
         except NotFound:
             return None
 
@@ -112,183 +82,120 @@ class Projections:
 
         Raises ``NotFound`` if the scope has no such thread or run.
         """
-        view = await self.load(scope, thread_id, run_id)
-        created = self._threads[scope, thread_id].creators.all_created_by(run_id)
+        thread, view = await self._read(scope, thread_id, run_id, False)
+        created = thread.creators.all_created_by(run_id)
         return [message for message in view.conversation.messages if message.id not in created]
 
-    async def _read(self, scope: str, thread_id: str, run_id: str | None) -> Projection:
-        summary = await self.store.thread(scope, thread_id)
-        thread = self._find_reader(_Log(self.store, scope, thread_id), summary.created_at, summary.last)
-        async with thread.lock:
-            await thread.catch_up(summary.last)
-            return await thread.project(run_id)
+    async def close_run(
+        self, lease: Lease, first: int, events: Sequence[bytes], sent: RunAgentInput | None
+    ) -> RunProjection | None:
+        """Return the projection after a run whose last events are about to be appended with its end.
 
-    def _find_reader(self, log: _Log, created_at: float, last: int) -> _ThreadReader:
-        key = (log.scope, log.thread_id)
+        ``first`` is the number of the run's first event, ``sent`` its input. If ``sent`` is None, the run has large
+        values: then only the runs before it are projected, so that its memory is not needed a second time. It is
+        projected with the next run, or when the thread is read. If the append fails, call ``forget``. Return None if
+        the projection cannot be stored. Raises ``StoreError``.
+        """
+        key = (lease.scope, lease.thread_id)
+        if sent is None and first == 1:
+            return None
+        try:
+            for uses_stored in (True, False):
+                try:
+                    summary = await self.store.thread(*key)
+                    thread = self._find_reader(key, summary, uses_stored=uses_stored)
+                    async with thread.lock:
+                        if thread.last > summary.last:
+                            return None  # another caller has closed the run
+                        if sent is None:
+                            await thread.catch_up(first - 1)
+                        else:
+                            await thread.catch_up(summary.last, sent)
+                            await thread.feed(events, sent)
+                        found = thread.take_projections()
+                    projection = found.pop(lease.run_id, None)
+                    self._save_later(key, found)
+                    self._evict()
+                    return projection
+                except UnusableProjection as error:
+                    self._report(key, error)
+                    self.forget(*key)
+            return None
+        except BaseException:
+            self.forget(*key)
+            raise
+
+    def forget(self, scope: str, thread_id: str) -> None:
+        """Drop what is cached of a thread."""
+        self._threads.pop((scope, thread_id), None)
+
+    async def _read(
+        self, scope: str, thread_id: str, run_id: str | None, with_known: bool
+    ) -> tuple[ThreadReader, Projection]:
+        key = (scope, thread_id)
+        attempts = 0
+        uses_stored = True
+        while True:
+            summary = await self.store.thread(scope, thread_id)
+            thread = self._find_reader(key, summary, uses_stored=uses_stored)
+            try:
+                async with thread.lock:
+                    if thread.last > summary.last:
+                        continue  # the run in progress is being closed, and its last events are not stored yet
+                    await thread.catch_up(summary.last)
+                    view = await thread.project(run_id, with_known=with_known)
+                    found = thread.take_projections()
+            except CursorExpired:
+                # The thread was deleted and created again while it was read.
+                self.forget(*key)
+                attempts += 1
+                if attempts > 1:
+                    raise
+                continue
+            except UnusableProjection as error:
+                self.forget(*key)
+                if not uses_stored:
+                    raise
+                self._report(key, error)
+                uses_stored = False
+                continue
+            self._save_later(key, found)
+            self._evict()
+            return thread, view
+
+    def _find_reader(self, key: tuple[str, str], summary: ThreadSummary, *, uses_stored: bool) -> ThreadReader:
         thread = self._threads.get(key)
         # A deleted thread may have been created again under the same id.
-        if thread is None or thread.created_at != created_at or thread.last > last:
-            thread = self._threads[key] = _ThreadReader(
-                log, created_at, self._history, self._unknown_history, self._warn
+        if thread is None or thread.created_at != summary.created_at or thread.last > summary.last:
+            thread = self._threads[key] = ThreadReader(
+                ThreadLog(self.store, *key),
+                summary.created_at,
+                self._history,
+                self._unknown_history,
+                self._warn,
+                uses_stored=uses_stored,
             )
         self._threads.move_to_end(key)
-        while len(self._threads) > self._max_threads:
-            self._threads.popitem(last=False)
         return thread
 
+    def _evict(self) -> None:
+        size = sum([thread.size for thread in self._threads.values()])
+        while len(self._threads) > 1 and (len(self._threads) > self._max_threads or size > self._max_bytes):
+            size -= self._threads.popitem(last=False)[1].size
 
-class _Log(msgspec.Struct, frozen=True):
-    """The stored log of one thread."""
+    def _save_later(self, key: tuple[str, str], found: Mapping[str, RunProjection]) -> None:
+        """Store the projections of runs that were closed without one. The caller does not wait for that."""
+        if found:
+            task = asyncio.get_running_loop().create_task(self._save(key, found))
+            self._saving.add(task)
+            task.add_done_callback(self._saving.discard)
 
-    store: Store
-    scope: str
-    thread_id: str
+    async def _save(self, key: tuple[str, str], found: Mapping[str, RunProjection]) -> None:
+        try:
+            await self.store.save_projections(*key, found)
+        except StoreError:
+            self.forget(*key)  # the store lacks values that the reader takes to be stored
 
-    async def read(self, after: int, until: int) -> Sequence[Batch]:
-        """Read the next batches. Raises ``CursorExpired`` if the log ends before event ``until``."""
-        batches = await self.store.read(self.scope, self.thread_id, after, until=until)
-        if not batches:
-            raise CursorExpired(f"thread {self.thread_id!r} ends before event {until}")
-        return batches
-
-
-class _EventRange(msgspec.Struct):
-    first: int
-    last: int
-
-
-class _ThreadReader:
-    """Reads one thread: the tree of its runs, the branch to the latest run, and the ends of some earlier runs.
-
-    The thread is cached between calls, so only events after the last one seen are read. The end of an earlier run that
-    is no longer cached is reduced from the log again.
-    """
-
-    def __init__(
-        self, log: _Log, created_at: float, history: HistoryMode, unknown_history: UnknownHistory, warn: Warn
-    ) -> None:
-        self.created_at = created_at
-        self.last = 0
-        self.lock = asyncio.Lock()
-        self.creators = MessageCreators()
-        self._known = KnownMessages()
-        self._log = log
-        self._history: HistoryMode = history
-        self._unknown_history: UnknownHistory = unknown_history
-        self._warn = warn
-        self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=UNLIMITED)
-        self._tree = RunTree(warn)
-        self._ranges: list[_EventRange] = []  # of the runs, by their index in the tree
-        self._branch = BranchReducer(None, self.creators, self._known, warn)
-        self._ends: OrderedDict[str, Projection] = OrderedDict()
-        self._run_ends: dict[str, str | None] = {}
-
-    async def catch_up(self, last: int) -> None:
-        """Read the log up to event ``last``. A call that is cancelled is continued by the next one."""
-        while self.last < last:
-            for batch in await self._log.read(self.last, last):
-                self.last = batch.first - 1  # a log may start after event 1
-                for data in batch.events:
-                    for event in (
-                        await offload(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data)
-                    ):
-                        if event.__class__ is RunStartedEvent:
-                            await self._start_run(event, self.last + 1)  # type: ignore[arg-type]
-                        elif self._branch.tip is not None:
-                            self._branch.feed(event, self.last + 1)
-                            self._ranges[-1].last = self.last + 1
-                    self.last += 1
-            await asyncio.sleep(0)  # let other tasks run while a long log is read
-
-    async def project(self, run_id: str | None) -> Projection:
-        """Return the projection along the branch to a run, or to the latest. Raises ``NotFound``."""
-        if run_id is None or run_id == self._branch.tip:
-            return self._snapshot(self._branch)
-        if run_id not in self._tree:
-            raise NotFound(f"no run {run_id!r}")
-        return await self._load_end(run_id)
-
-    def _snapshot(self, branch: BranchReducer) -> Projection:
-        return Projection(
-            thread_id=self._log.thread_id,
-            conversation=branch.conversation,
-            last=branch.last,
-            tip=branch.tip,
-            run=branch.last_run,
-            client_instructions=branch.client_instructions,
-            known=self._known,
-            has_state=branch.has_state,
-            server_calls=branch.server_calls,
-            first_runs=self.creators.first_runs,
-            tree=self._tree,
-            run_ends=self._run_ends,
-        )
-
-    async def _start_run(self, event: RunStartedEvent, number: int) -> None:
-        """Continue with a new run, on the branch of the latest run or on another one."""
-        sent, inferred = await self._load_input(event)
-        parent = self._tree.find_parent(event, inferred)
-        latest = self._tree.latest
-        if latest is not None:
-            self._cache_end(latest.run_id, self._snapshot(self._branch))
-            self._run_ends[latest.run_id] = self._branch.end
-        branch = self._branch
-        if parent is not latest:
-            start = None if parent is None else await self._load_end(parent.run_id)
-            branch = BranchReducer(start, self.creators, self._known, self._warn)
-        branch.start_run(event, sent, self._history, number, self._unknown_history, is_cut=inferred is not None)
-        # Nothing is awaited from here on: a call that was cancelled before has changed nothing.
-        self._branch = branch
-        self._tree.add(event, parent)
-        self._ranges.append(_EventRange(number, number))
-
-    async def _load_input(self, event: RunStartedEvent) -> tuple[RunAgentInput, str | None]:
-        """Load the request of a run, and its parent if the messages alone tell it: inferred, or none."""
-        store = self._log.store
-        record = await store.run(self._log.scope, self._log.thread_id, event.run_id)
-        is_inferred = event.parent_run_id in (None, event.run_id)
-        return await load_input(store, record), record.parent_run_id if is_inferred else None
-
-    def _cache_end(self, run_id: str, end: Projection) -> None:
-        self._ends[run_id] = end
-        self._ends.move_to_end(run_id)
-        while len(self._ends) > MAX_CACHED_ENDS:
-            self._ends.popitem(last=False)
-
-    async def _load_end(self, run_id: str) -> Projection:
-        """Return the projection at the end of an earlier run."""
-        end = self._ends.get(run_id)
-        if end is None:
-            branch = BranchReducer(None, self.creators, self._known, _ignore)  # the first reading gave the notices
-            for node in self._tree.path(run_id):
-                await self._replay(branch, node)
-            end = self._snapshot(branch)
-        self._cache_end(run_id, end)
-        return end
-
-    async def _replay(self, branch: BranchReducer, node: RunNode) -> None:
-        events = self._ranges[node.index]
-        number = events.first - 1
-        while number < events.last:
-            for batch in await self._log.read(number, events.last):
-                for data in batch.events:
-                    number += 1
-                    for event in (
-                        await offload(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data)
-                    ):
-                        if event.__class__ is RunStartedEvent:
-                            sent, inferred = await self._load_input(event)  # type: ignore[arg-type]
-                            branch.start_run(
-                                event,  # type: ignore[arg-type]
-                                sent,
-                                self._history,
-                                number,
-                                self._unknown_history,
-                                is_cut=inferred is not None,
-                            )
-                        else:
-                            branch.feed(event, number)
-
-
-def _ignore(notice: Notice) -> None:
-    """Drop a notice that was reported when the request arrived."""
+    def _report(self, key: tuple[str, str], error: UnusableProjection) -> None:
+        what = f"a stored projection cannot be used, and is computed again: {error}"
+        log_event(_log, logging.WARNING, what, thread=key[1])

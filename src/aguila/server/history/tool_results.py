@@ -32,18 +32,41 @@ class ServerCalls(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: frozenset[str] = frozenset()
 
 
+class ServerCallChanges(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run changed in the ``ServerCalls`` of its thread. A call without results has lost them."""
+
+    results: Mapping[str, Mapping[str, ToolMessage]]
+    interrupted: Sequence[str]
+    uninterrupted: Sequence[str]
+
+
 NO_CALLS: Final = ServerCalls()
 
 
 class ServerCallTracker:
     """Follows the events of runs to find the tool calls whose results come from the server."""
 
-    __slots__ = ("_interrupted", "_is_shared", "_results")
+    __slots__ = ("_changed", "_interrupted", "_is_shared", "_results", "_start_interrupted")
 
     def __init__(self, start: ServerCalls = NO_CALLS) -> None:
         self._results: dict[str, dict[str, ToolMessage]] = dict(start.results)
         self._interrupted = start.interrupted
         self._is_shared = False
+        self.start_run()
+
+    def start_run(self) -> None:
+        """Note the changes from here on."""
+        self._changed: dict[str, None] = {}
+        self._start_interrupted = self._interrupted
+
+    def changes(self) -> ServerCallChanges:
+        """Return what the run has changed."""
+        before, now = self._start_interrupted, self._interrupted
+        return ServerCallChanges(
+            results={call_id: self._results.get(call_id, {}) for call_id in self._changed},
+            interrupted=sorted(now - before),
+            uninterrupted=sorted(before - now),
+        )
 
     def calls(self) -> ServerCalls:
         """Return the calls so far, as a value that later events do not change."""
@@ -85,6 +108,7 @@ class ServerCallTracker:
         if self._is_shared:
             self._results = dict(self._results)
             self._is_shared = False
+        self._changed[call_id] = None
         if results:
             self._results[call_id] = results
         else:

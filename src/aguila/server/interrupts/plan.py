@@ -121,7 +121,9 @@ async def plan_resume(
         return plan
 
     answers = past.answers | {entry.interrupt_id: entry for entry in entries if entry.interrupt_id in checker.claims}
-    before = None if past.root == 0 else await projections.load(scope, thread_id, runs[past.root - 1].run_id)
+    before = None
+    if past.root > 0:
+        before = await projections.load(scope, thread_id, runs[past.root - 1].run_id, with_known=True)
     root_input, is_cut = await chain.load_root(past.root)
     seen = build_agent_input(
         root_input,

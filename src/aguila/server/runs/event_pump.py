@@ -60,7 +60,8 @@ class EventPump:
         "_coalesce", "_count", "_deltas", "_flush_at", "_flushed_at", "_flushing", "_has_ended", "_has_large",
         "_in_flight", "_is_urgent", "_last_flush", "_lease", "_loop", "_max_event", "_merger", "_on_failure",
         "_pending", "_room_waiters", "_sends_on_interrupt", "_sequencer", "_silent", "_store", "_store_health",
-        "_texts", "_timer", "_window", "encoding_error", "is_full", "last_delta", "store_error", "terminal",
+        "_texts", "_timer", "_window", "encoding_error", "has_sent_large", "is_full", "last_delta", "store_error",
+        "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -104,6 +105,8 @@ class EventPump:
         """See ``aguila.agent.Sink``."""
         self.last_delta: Event | None = None
         """See ``aguila.agent.Sink``."""
+        self.has_sent_large = False
+        """Whether the run has sent a large event."""
         self.store_error: StoreError | None = None
         """Why the log accepts no more events."""
         self.encoding_error: EncodeError | DecodeError | None = None
@@ -143,7 +146,7 @@ class EventPump:
             # Encoded when it is appended. The agent waits for that in ``room``, which raises if it is malformed.
             self._encode_deltas()
             self._pending += events
-            self._has_large = self.is_full = True
+            self._has_large = self.has_sent_large = self.is_full = True
             self._count += len(events)
             self._flush_now()
             return

@@ -158,7 +158,7 @@ class EarlierHistory:
                 if len(runs) < 2:
                     return None
                 parent = runs[-2].run_id
-            return await projections.load(scope, thread_id, parent)
+            return await projections.load(scope, thread_id, parent, with_known=True)
         except NotFound:  # a new thread, or one that was deleted
             return None
 

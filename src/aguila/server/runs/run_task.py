@@ -18,16 +18,17 @@ from aguila.agent.executor import execute
 from aguila.codec import encode, encode_event
 from aguila.codec.logs import RunLogContext, log_event
 from aguila.errors import StaleLease, StoreError, StoreUnavailable
-from aguila.protocol import RunErrorEvent
+from aguila.protocol import RunAgentInput, RunErrorEvent, replace
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
 from aguila.server.history.cut_history import ThreadEnd, ThreadEnds, find_end
+from aguila.server.history.projection import Projections
 from aguila.server.interrupts.records import interrupt_body
 from aguila.server.runs.event_pump import EventPump
 from aguila.server.runs.viewers import DISCONNECT_DELAY, Viewer, Viewers
 from aguila.server.settings import Settings
 from aguila.server.store_health import StoreHealth
-from aguila.store import Lease, RunEnd, Store, ThreadUpdate
+from aguila.store import Lease, RunEnd, RunProjection, Store, ThreadUpdate
 
 _log = logging.getLogger("aguila.server")
 
@@ -41,12 +42,15 @@ _RECHECK_INTERVAL = 0.25
 class LiveRun:
     """A run with its lease. It is the ``Services`` of its agent; its ``pump`` is the ``Sink``.
 
-    ``claims`` are interrupts that are settled when the run succeeds or asks again.
+    ``claims`` are interrupts that are settled when the run succeeds or asks again. ``sent`` is the
+    input of the run and ``first`` the number of its first event, from which ``projections`` computes what is stored
+    with its end; see ``Projections.close_run``.
     """
 
     __slots__ = (
-        "_claims", "_end_ids", "_failure_event", "_grace_timer", "_has_ended", "_is_cancelling", "_is_driving", "_loop",
-        "_store", "_store_health", "_thread_ends", "cancel_listener", "ended", "lease", "pump", "root_run_id",
+        "_claims", "_end_ids", "_failure_event", "_first", "_grace_timer", "_has_ended", "_is_cancelling",
+        "_is_driving", "_loop", "_projections", "_sent", "_store", "_store_health", "_thread_ends",
+        "cancel_listener", "ended", "lease", "pump", "root_run_id",
         "session", "task", "viewers",
     )  # fmt: skip
 
@@ -63,6 +67,9 @@ class LiveRun:
         claims: Sequence[str] = (),
         store_health: StoreHealth | None = None,
         thread_ends: ThreadEnds | None = None,
+        projections: Projections | None = None,
+        first: int = 1,
+        sent: RunAgentInput | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._store_health = StoreHealth() if store_health is None else store_health
@@ -70,6 +77,9 @@ class LiveRun:
         self._claims = claims
         self._thread_ends = thread_ends
         self._end_ids: frozenset[str] | None = None
+        self._projections = projections
+        self._first = first
+        self._sent = sent
         self._grace_timer: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._failure_event = _FAILED
         self._is_cancelling = False
@@ -170,11 +180,14 @@ class LiveRun:
                 events, end = [*events, self._failure_event], RunEnd(outcome="error")
             else:
                 events, end = [*events, pump.terminal], self._build_end(ending)
+            end = replace(end, projection=await self._project(events))
         began = self._loop.time()
         delay = 0.05
         while True:
+            is_stored = False
             try:
                 batch = await self._store.append(self.lease, events, end=end)
+                is_stored = True
                 if self._thread_ends is not None:
                     thread_end = ThreadEnd(batch.last, self._end_ids, time.time())
                     self._thread_ends.record(self.lease.scope, self.lease.thread_id, thread_end)
@@ -184,7 +197,10 @@ class LiveRun:
                 return "lost"
             except StoreUnavailable as error:
                 self._store_health.record_failure(error)
+                end = replace(end, projection=None)  # readers compute it from the log
             finally:
+                if self._projections is not None and not is_stored:
+                    self._projections.forget(self.lease.scope, self.lease.thread_id)
                 if report is not None:
                     report.cancel()
             if self._loop.time() - began >= _REPORT_AFTER and self.viewers:
@@ -193,6 +209,19 @@ class LiveRun:
                 self._end_viewers()
             await asyncio.sleep(delay)
             delay = min(delay * 2, 0.5)
+
+    async def _project(self, events: Sequence[bytes]) -> RunProjection | None:
+        """Return the projection after the run, which ends with these events."""
+        if self._projections is None:
+            return None
+        try:
+            sent = None if self.pump.has_sent_large else self._sent
+            return await self._projections.close_run(self.lease, self._first, events, sent)
+        except StoreError:
+            return None  # the append that follows reports it
+        except Exception as error:  # noqa: BLE001 - the run must be closed, and readers can compute the projection
+            self._log_event("the projection of the run could not be computed", logging.ERROR, error=error)
+            return None
 
     def _build_end(self, ending: Ending) -> RunEnd:
         interrupts = [(one.id, interrupt_body(one, is_asked=one.id in ending.asked)) for one in ending.interrupts]

@@ -20,6 +20,7 @@ from aguila.errors import (
     ThreadMoved,
     TooManyRuns,
 )
+from aguila.offload import is_large
 from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunStartedEvent, replace
 from aguila.server.errors import Disconnected, Rejected, draining_error
 from aguila.server.history.agent_input import PreparedInput, prepare_input
@@ -337,6 +338,9 @@ class RunStarter:
             claims=plan.claims if plan.replay is None else (),
             store_health=environment.store_health,
             thread_ends=environment.thread_ends,
+            projections=environment.projections,
+            first=first.first,
+            sent=None if is_large(request.input.messages) or is_large(request.input.state) else request.input,
         )
         loader = RunContextLoader(
             projections=environment.projections,

@@ -1,0 +1,196 @@
+"""Store what each run changed in its thread, so that the thread is read without its log and its requests.
+
+The body of a stored projection (``Store.projections``) is a ``RunChanges``. It refers to messages and states by their
+digests; their JSON is in the values of the thread. The projection after a run is the changes of all runs on its branch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from aguila.codec import decode, encode
+from aguila.codec.json.bounded_floats import decode_json
+from aguila.codec.json.text import parse_json
+from aguila.codec.notices import log_notice
+from aguila.errors import DecodeError
+from aguila.offload import LARGE, is_large, offload
+from aguila.protocol import Message
+from aguila.server.history.known_messages import UnknownHistory
+from aguila.server.limits import UNLIMITED
+from aguila.store.run_inputs import ListDelta, hash_json
+from aguila.stream.conversation import CallStatus
+
+FORMAT: Final = 1
+"""The version of ``RunChanges`` and of the rules that compute it. Projections of another version are computed again."""
+
+_SLICE: Final = 1 << 19
+"""Bytes of JSON that are decoded before other tasks may run: about a millisecond."""
+
+
+class UnusableProjection(LookupError):
+    """A stored projection refers to a value or to a run that the thread does not have."""
+
+
+class RunChanges(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+    """What a run changed. Messages and the state are digests; events are JSON."""
+
+    history: str
+    unknown_history: UnknownHistory
+    parent: str | None
+    """The run that it continues."""
+    messages: tuple[bytes | tuple[int, int], ...]
+    """The messages after the run, as a change of those of ``parent``; see ``ListDelta``."""
+    state: bytes
+    has_state: bool
+    started: bytes
+    ended: bytes | None
+    """The terminal event."""
+    calls: dict[str, CallStatus]
+    call_starts: list[bytes]
+    subagent_events: list[bytes]
+    end: str | None
+    """The last message that every client holds; see ``cut_history``."""
+    created: list[tuple[str, str]]
+    """Id and role of each message that the run created."""
+    brought: list[str]
+    """Ids of the client's messages that no run had before."""
+    instructions: list[str]
+    """Ids of new system and developer messages of the client."""
+    known: list[bytes]
+    """The messages that the run sent, as it left them."""
+    front_end_calls: dict[str, bytes]
+    """Calls that the run left to the front end, with their messages."""
+    results: dict[str, dict[str, bytes]]
+    """Calls whose results changed, with the messages by their ids; none if the results were withdrawn."""
+    interrupted: list[str]
+    """Calls that an interrupt asks about, added by the run."""
+    uninterrupted: list[str]
+    """Calls that an interrupt asked about, removed by the run."""
+
+    @property
+    def digests(self) -> list[bytes]:
+        """The values that these changes add."""
+        results = [digest for messages in self.results.values() for digest in messages.values()]
+        return [*ListDelta(self.messages).new, self.state, *self.known, *self.front_end_calls.values(), *results]
+
+
+encode_changes = msgspec.msgpack.Encoder().encode
+decode_changes = msgspec.msgpack.Decoder(RunChanges).decode
+
+
+def apply_list(path: Iterable[RunChanges], start: bytes = b"") -> bytes:
+    """Return the list of message digests after the last run of a path."""
+    found = bytearray(start)
+    for changes in path:
+        parts = changes.messages
+        kept = 0
+        if parts and not isinstance(parts[0], bytes) and parts[0][0] == 0:
+            kept, parts = parts[0][1], parts[1:]
+        added = [part for part in parts if isinstance(part, bytes)]
+        if len(added) == len(parts):  # nearly always: the list has grown at its end
+            del found[kept:]
+            found += b"".join(added)
+        else:
+            found = bytearray(ListDelta(changes.messages).apply(bytes(found)))
+    return bytes(found)
+
+
+class ThreadValues:
+    """The messages and states of a thread, by the digests of their JSON. ``size`` is about the bytes that they need."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._values: dict[bytes, Any] = {}
+        self._digests: dict[int, tuple[Any, bytes]] = {}  # by identity; the entry keeps the value alive
+        self._unsaved: dict[bytes, bytes | None] = {}  # JSON; None for a value that JSON does not keep as it is
+
+    def __getitem__(self, digest: bytes) -> Any:
+        """Return a value that was loaded. Raises ``UnusableProjection``."""
+        try:
+            return self._values[digest]
+        except KeyError:
+            raise UnusableProjection(f"the thread does not have the value {digest.hex()}") from None
+
+    def select_missing(self, digests: Iterable[bytes]) -> list[bytes]:
+        """Return the digests whose values are not loaded, each once."""
+        return [digest for digest in dict.fromkeys(digests) if digest not in self._values]
+
+    async def load(self, found: Mapping[bytes, bytes], *, states: frozenset[bytes] = frozenset()) -> None:
+        """Decode values. Those in ``states`` are states, the others messages."""
+        budget = _SLICE
+        for digest, text in found.items():
+            kind: Any = Any if digest in states else Message
+            if len(text) > LARGE:
+                self._add(digest, await offload(_decode, text, kind), len(text))
+                continue
+            self._add(digest, _decode(text, kind), len(text))
+            budget -= len(text) + 256
+            if budget < 0:
+                budget = _SLICE
+                await asyncio.sleep(0)
+
+    async def digest(self, value: Any, kind: Any = Message) -> bytes:
+        """Return the digest of a value, which becomes one of the thread's."""
+        found = self._digests.get(id(value))
+        if found is not None:
+            return found[1]
+        digest, text, is_exact = await offload(_encode, value, kind) if is_large(value) else _encode(value, kind)
+        if digest in self._values:
+            self._digests[id(value)] = (value, digest)
+        else:
+            self._add(digest, value, len(text))
+            self._unsaved[digest] = text if is_exact else None
+        return digest
+
+    async def digests(self, messages: Sequence[Message]) -> bytes:
+        """Return the digests of a list of messages."""
+        known = self._digests
+        found: list[bytes] = []
+        for message in messages:
+            entry = known.get(id(message))
+            found.append(await self.digest(message) if entry is None else entry[1])
+        return b"".join(found)
+
+    def take_unsaved(self, digests: Iterable[bytes]) -> dict[bytes, bytes] | None:
+        """Return the JSON of those values that the store does not have, which the caller stores.
+
+        Return None if one of them cannot be stored.
+        """
+        found: dict[bytes, bytes] = {}
+        for digest in digests:
+            if digest in self._unsaved:
+                text = self._unsaved[digest]
+                if text is None:
+                    return None
+                found[digest] = text
+        for digest in found:
+            del self._unsaved[digest]
+        return found
+
+    def _add(self, digest: bytes, value: Any, size: int) -> None:
+        self._values[digest] = value
+        self._digests[id(value)] = (value, digest)
+        self.size += size + 256
+
+
+def _decode(text: bytes, kind: Any) -> Any:
+    try:
+        return decode_json(text, kind)
+    except (msgspec.DecodeError, UnicodeError):  # such as half a surrogate pair
+        if kind is Any:
+            return parse_json(text, strict=True, warn=log_notice)
+        return decode(text, kind, strict=True, max_size=UNLIMITED)
+
+
+def _encode(value: Any, kind: Any) -> tuple[bytes, bytes, bool]:
+    """Return the digest of a value, its JSON, and whether the JSON is decoded to the same value."""
+    text = encode(value)
+    try:
+        is_exact = _decode(text, kind) == value
+    except DecodeError:
+        is_exact = False
+    return hash_json(text), text, is_exact

@@ -1,0 +1,481 @@
+"""Read one thread: from the stored projections of its runs, and from the log where there are none."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, cast
+
+import msgspec
+
+from aguila.codec import EventDecoder, decode_event, encode_event
+from aguila.codec.notices import Notice, Warn
+from aguila.errors import CursorExpired, NotFound
+from aguila.offload import LARGE, offload
+from aguila.protocol import Event, RunAgentInput, RunErrorEvent, RunFinishedEvent, RunStartedEvent, replace
+from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, LastRun, MessageCreators
+from aguila.server.history.known_messages import KnownMessages, UnknownHistory
+from aguila.server.history.other_branches import FirstRuns
+from aguila.server.history.run_changes import (
+    FORMAT,
+    RunChanges,
+    ThreadValues,
+    UnusableProjection,
+    apply_list,
+    decode_changes,
+    encode_changes,
+)
+from aguila.server.history.stored_input import load_input
+from aguila.server.history.tool_results import NO_CALLS, ServerCalls
+from aguila.server.limits import UNLIMITED
+from aguila.store import Batch, RunProjection, Store, StoredProjection
+from aguila.store.run_inputs import compare_lists, split_digests
+from aguila.stream import Conversation
+from aguila.stream.conversation import ConversationRun
+from aguila.stream.lineage import RunNode, RunTree
+from aguila.stream.reducer.run_history import RunHistory
+
+MAX_CACHED_ENDS: Final = 8
+"""Of how many earlier runs of a thread the projection is cached, for branches."""
+
+_SLICE: Final = 128
+"""Runs or values that are read before other tasks may run."""
+
+_TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
+
+
+class Projection(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread after event ``last``, along the branch from its root to the run ``tip``.
+
+    ``client_instructions`` are the ids of system and developer messages that clients sent. ``has_state`` is whether the
+    thread ever had a state: ``{}`` may be a state or the lack of one (IN-11). ``server_calls`` are the tool calls whose
+    results come from the server. ``known`` are the messages that the runs of all branches have sent; they are loaded
+    only if the caller asks for them.
+    """
+
+    thread_id: str
+    conversation: Conversation
+    last: int
+    tip: str | None
+    run: LastRun | None
+    client_instructions: frozenset[str]
+    known: KnownMessages
+    has_state: bool = False
+    server_calls: ServerCalls = NO_CALLS
+    first_runs: FirstRuns
+    """Of all messages of the thread."""
+    tree: RunTree
+    """All runs of the thread."""
+    run_ends: Mapping[str, str | None]
+    """The last message that every client holds after each closed run; see ``cut_history``."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the last run is still running."""
+        return self.run is not None and self.run.ended is None
+
+
+class ThreadLog(msgspec.Struct, frozen=True):
+    """The stored log of one thread."""
+
+    store: Store
+    scope: str
+    thread_id: str
+
+    async def read(self, after: int, until: int) -> Sequence[Batch]:
+        """Read the next batches. Raises ``CursorExpired`` if the log ends before event ``until``."""
+        batches = await self.store.read(self.scope, self.thread_id, after, until=until)
+        if not batches:
+            raise CursorExpired(f"thread {self.thread_id!r} ends before event {until}")
+        return batches
+
+
+class _ClosedRun(msgspec.Struct, frozen=True):
+    """A run that has ended, with the sequence number of its last event."""
+
+    changes: RunChanges
+    run: ConversationRun
+    last: int
+
+
+class ThreadReader:
+    """Reads one thread: the tree of its runs, what each of them changed, and the branch to the latest run.
+
+    The thread is cached between calls, so only runs and events after the last ones seen are read. A run without a
+    stored projection is reduced from the log; ``take_projections`` returns what is to be stored for it.
+    """
+
+    def __init__(
+        self,
+        log: ThreadLog,
+        created_at: float,
+        history: HistoryMode,
+        unknown_history: UnknownHistory,
+        warn: Warn,
+        *,
+        uses_stored: bool = True,
+    ) -> None:
+        self.created_at = created_at
+        self.last = 0
+        self.lock = asyncio.Lock()
+        self.creators = MessageCreators()
+        self._known = KnownMessages()
+        self._unloaded: list[RunChanges] = []  # of runs whose known messages are not loaded
+        self._log = log
+        self._history: HistoryMode = history
+        self._unknown_history: UnknownHistory = unknown_history
+        self._warn = warn
+        self._uses_stored = uses_stored
+        self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=UNLIMITED)
+        self._tree = RunTree(warn)
+        self._closed: dict[str, _ClosedRun] = {}
+        self._values = ThreadValues()
+        self._branch: BranchReducer | None = None  # the latest run, if it was reduced here
+        self._parent: str | None = None  # the run that the latest run continues
+        self._ends: OrderedDict[str, Projection] = OrderedDict()
+        self._run_ends: dict[str, str | None] = {}
+        self._lists: dict[str, bytes] = {}  # the message digests at some of the ends
+        self._unsaved: dict[str, RunProjection] = {}
+
+    @property
+    def size(self) -> int:
+        """About the bytes that the cached thread needs."""
+        return self._values.size + 1024 * len(self._closed)
+
+    async def catch_up(self, last: int, sent: RunAgentInput | None = None) -> None:
+        """Read the thread up to event ``last``. A call that is cancelled is continued by the next one.
+
+        ``sent`` is the input of the latest run, if the caller has it. Raises ``UnusableProjection``.
+        """
+        if self.last >= last:
+            return
+        log = self._log
+        if self._uses_stored and (self._branch is None or self._is_branch_closed):
+            for count, stored in enumerate(await log.store.projections(log.scope, log.thread_id, self.last), 1):
+                if stored.last > last:
+                    break
+                changes = self._decode(stored)
+                if changes is None:
+                    continue
+                if stored.first > self.last + 1 and self.last > 0:
+                    await self._reduce(stored.first - 1, None)
+                elif self.last == 0 and not self._tree.nodes:
+                    await self._reduce_head(stored.first - 1)
+                self._add(stored, changes)
+                if count % _SLICE == 0:
+                    await asyncio.sleep(0)
+        await self._reduce(last, sent)
+
+    @property
+    def _is_branch_closed(self) -> bool:
+        return self._branch is not None and self._branch.tip in self._closed
+
+    def _decode(self, stored: StoredProjection) -> RunChanges | None:
+        """Return the changes of a run; None if other settings or another version wrote them."""
+        if stored.format != FORMAT:
+            return None
+        changes = decode_changes(stored.body)
+        is_current = (changes.history, changes.unknown_history) == (self._history, self._unknown_history)
+        return changes if is_current else None
+
+    def _add(self, stored: StoredProjection, changes: RunChanges) -> None:
+        """Continue with a run from its stored projection."""
+        if changes.parent is not None and changes.parent not in self._tree:
+            raise UnusableProjection(f"run {stored.run_id!r} follows run {changes.parent!r}, which the thread has not")
+        self._keep_latest()
+        started = cast("RunStartedEvent", _decode_event(changes.started))
+        self._tree.add(started, None if changes.parent is None else self._tree[changes.parent])
+        self._closed[stored.run_id] = _ClosedRun(changes, _conversation_run(changes, started), stored.last)
+        self._run_ends[stored.run_id] = changes.end
+        for message_id in changes.brought:
+            self.creators.first_runs.record(stored.run_id, message_id)
+        for message_id, role in changes.created:
+            self.creators.record(stored.run_id, message_id, role)
+        if changes.known or changes.front_end_calls:
+            self._unloaded.append(changes)
+        self._branch = None
+        self._parent = changes.parent
+        self.last = stored.last
+
+    # Reducing the log
+
+    async def _reduce_head(self, until: int) -> None:
+        """Reduce the runs before the first one with a projection. A log may start after event 1."""
+        log = self._log
+        batches = await log.store.read(log.scope, log.thread_id, 0, until=until, limit=1)
+        if batches:
+            await self._reduce(until, None)
+
+    async def _reduce(self, until: int, sent: RunAgentInput | None) -> None:
+        while self.last < until:
+            for batch in await self._log.read(self.last, until):
+                self.last = batch.first - 1  # a log may start after event 1
+                await self.feed(batch.events, sent)
+            await asyncio.sleep(0)  # let other tasks run while a long log is read
+
+    async def feed(self, events: Sequence[bytes], sent: RunAgentInput | None = None) -> None:
+        """Continue with events of the log. ``sent`` is the input of their run, if the caller has it."""
+        for data in events:
+            for event in await offload(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data):
+                if event.__class__ is RunStartedEvent:
+                    await self._start_run(cast("RunStartedEvent", event), self.last + 1, sent)
+                elif self._branch is not None and self._branch.tip is not None:
+                    self._branch.feed(event, self.last + 1)
+            self.last += 1
+            if data.startswith(_TERMINAL_EVENTS) and self._branch is not None:
+                await self._close_run(self._branch)
+
+    async def _start_run(self, event: RunStartedEvent, number: int, sent: RunAgentInput | None) -> None:
+        """Continue with a new run, on the branch of the latest run or on another one."""
+        if self._branch is not None and self._branch.tip is not None and not self._is_branch_closed:
+            await self._close_run(self._branch)  # a run without a terminal event
+        record = await self._log.store.run(self._log.scope, self._log.thread_id, event.run_id)
+        # The messages alone may tell the parent: then it was inferred, or there is none.
+        inferred = record.parent_run_id if event.parent_run_id in (None, event.run_id) else None
+        parent = self._tree.find_parent(event, inferred)
+        await self._load_known()
+        branch = self._branch
+        if branch is None or parent is not self._tree.latest:
+            start = None if parent is None else await self._load_end(parent.run_id)
+            branch = BranchReducer(start, self.creators, self._known, self._warn)
+        if sent is None or sent.run_id != event.run_id:
+            sent = await load_input(self._log.store, record)
+        # Nothing is awaited from here on: a call that was cancelled before has changed nothing.
+        self._keep_latest()
+        branch.start_run(event, sent, self._history, number, self._unknown_history, is_cut=inferred is not None)
+        self._branch = branch
+        self._parent = None if parent is None else parent.run_id
+        self._tree.add(event, parent)
+
+    def _keep_latest(self) -> None:
+        """Cache the end of the latest run, which other branches may start from, before the next run begins."""
+        branch = self._branch
+        if branch is not None and branch.tip is not None:
+            self._cache_end(branch.tip, self._snapshot(branch))
+
+    async def _close_run(self, branch: BranchReducer) -> None:
+        """Compute what the run of a branch has changed."""
+        run_id = str(branch.tip)
+        changes = await self._compute_changes(branch)
+        last_run = branch.conversation.runs[-1]
+        self._closed[run_id] = _ClosedRun(changes, last_run, branch.last)
+        self._run_ends[run_id] = changes.end
+        values = self._values.take_unsaved(changes.digests)
+        if values is not None:
+            with suppress(UnicodeEncodeError):  # an id has half a surrogate pair: the run is reduced each time
+                self._unsaved[run_id] = RunProjection(format=FORMAT, body=encode_changes(changes), values=values)
+
+    async def _compute_changes(self, branch: BranchReducer) -> RunChanges:
+        values, changes, calls = self._values, branch.changes, branch.server_call_changes
+        conversation, run = branch.conversation, branch.last_run
+        assert run is not None  # noqa: S101
+        digests = await values.digests(conversation.messages)
+        before = b"" if self._parent is None else self._list_of(self._parent)
+        self._lists[str(branch.tip)] = digests
+        return RunChanges(
+            history=self._history,
+            unknown_history=self._unknown_history,
+            parent=self._parent,
+            messages=compare_lists(before, digests).parts,
+            state=await values.digest(conversation.state, Any),
+            has_state=branch.has_state,
+            started=encode_event(replace(run.started, input=None)),
+            ended=None if run.ended is None else encode_event(run.ended),
+            calls=conversation.runs[-1].calls,
+            call_starts=[encode_event(event) for event in run.calls.values()],
+            subagent_events=[encode_event(event) for event in run.subagent_events],
+            created=changes.created,
+            brought=changes.brought,
+            instructions=changes.instructions,
+            known=[await values.digest(message) for message in changes.known],
+            front_end_calls={call: await values.digest(message) for call, message in changes.front_end_calls.items()},
+            results={
+                call: {message_id: await values.digest(result) for message_id, result in results.items()}
+                for call, results in calls.results.items()
+            },
+            end=branch.end,
+            interrupted=list(calls.interrupted),
+            uninterrupted=list(calls.uninterrupted),
+        )
+
+    def take_projections(self) -> dict[str, RunProjection]:
+        """Return the projections of closed runs that the store does not have, by run id. The caller stores them."""
+        found, self._unsaved = self._unsaved, {}
+        return found
+
+    # Projections
+
+    async def project(self, run_id: str | None, *, with_known: bool = False) -> Projection:
+        """Return the projection along the branch to a run, or to the latest. Raises ``NotFound``.
+
+        Raises ``UnusableProjection``.
+        """
+        if with_known:
+            await self._load_known()
+        latest = self._tree.latest
+        if run_id is None:
+            run_id = None if latest is None else latest.run_id
+        branch = self._branch
+        if branch is not None and run_id == branch.tip:
+            return self._snapshot(branch)
+        if run_id is None:
+            return self._snapshot(BranchReducer(None, self.creators, self._known, self._warn))
+        if run_id not in self._tree:
+            raise NotFound(f"no run {run_id!r}")
+        return await self._load_end(run_id)
+
+    def _snapshot(self, branch: BranchReducer) -> Projection:
+        return Projection(
+            thread_id=self._log.thread_id,
+            conversation=branch.conversation,
+            last=branch.last,
+            tip=branch.tip,
+            run=branch.last_run,
+            client_instructions=branch.client_instructions,
+            known=self._known,
+            has_state=branch.has_state,
+            server_calls=branch.server_calls,
+            first_runs=self.creators.first_runs,
+            tree=self._tree,
+            run_ends=self._run_ends,
+        )
+
+    def _cache_end(self, run_id: str, end: Projection) -> None:
+        self._ends[run_id] = end
+        self._ends.move_to_end(run_id)
+        while len(self._ends) > MAX_CACHED_ENDS:
+            self._lists.pop(self._ends.popitem(last=False)[0], None)
+
+    def _list_of(self, run_id: str) -> bytes:
+        """Return the digests of the messages at the end of a run."""
+        found = self._lists.get(run_id)
+        if found is None:
+            path = [self._closed[node.run_id].changes for node in self._tree.path(run_id)]
+            found = self._lists[run_id] = apply_list(path)
+        return found
+
+    async def _load_end(self, run_id: str) -> Projection:
+        """Return the projection at the end of an earlier run."""
+        end = self._ends.get(run_id)
+        if end is None:
+            end = await self._build_end(self._tree.path(run_id))
+        self._cache_end(run_id, end)
+        return end
+
+    async def _build_end(self, path: Sequence[RunNode]) -> Projection:
+        """Build the projection after the last run of a path from what its runs have changed."""
+        closed = [self._closed[node.run_id] for node in path]
+        tip = closed[-1]
+        results: dict[str, dict[str, bytes]] = {}
+        interrupted: set[str] = set()
+        instructions: set[str] = set()
+        for one in closed:
+            changes = one.changes
+            instructions.update(changes.instructions)
+            interrupted.update(changes.interrupted)
+            interrupted.difference_update(changes.uninterrupted)
+            for call_id, messages in changes.results.items():
+                if messages:
+                    results[call_id] = messages
+                else:
+                    results.pop(call_id, None)
+        digests = split_digests(self._list_of(path[-1].run_id))
+        result_digests = [digest for messages in results.values() for digest in messages.values()]
+        await self._load_values([*digests, *result_digests], states=frozenset([tip.changes.state]))
+        values = self._values
+        calls = ServerCalls(
+            results={
+                call_id: {message_id: values[digest] for message_id, digest in messages.items()}
+                for call_id, messages in results.items()
+            },
+            interrupted=frozenset(interrupted),
+        )
+        runs = [one.run for one in closed]
+        # A failed run leaves the questions of the run before it open (INT-7).
+        ended = next((run for run in reversed(runs) if run.outcome not in (None, "error")), None)
+        return Projection(
+            thread_id=self._log.thread_id,
+            conversation=Conversation(
+                messages=[values[digest] for digest in digests],
+                state=values[tip.changes.state],
+                runs=runs,
+                interrupts=[] if ended is None else ended.interrupts,
+            ),
+            last=tip.last,
+            tip=path[-1].run_id,
+            run=_last_run(tip.changes),
+            client_instructions=frozenset(instructions),
+            known=self._known,
+            has_state=tip.changes.has_state,
+            server_calls=calls if results or interrupted else NO_CALLS,
+            first_runs=self.creators.first_runs,
+            tree=self._tree,
+            run_ends=self._run_ends,
+        )
+
+    async def _load_values(self, messages: Sequence[bytes], *, states: frozenset[bytes] = frozenset()) -> None:
+        log, values = self._log, self._values
+        missing = values.select_missing([*messages, *states])
+        for at in range(0, len(missing), _SLICE):
+            found = await log.store.values(log.scope, log.thread_id, missing[at : at + _SLICE])
+            await values.load(found, states=states)
+
+    async def _load_known(self) -> None:
+        """Load the known messages of the runs that were read from stored projections."""
+        unloaded = self._unloaded
+        if not unloaded:
+            return
+        digests = [digest for changes in unloaded for digest in (*changes.known, *changes.front_end_calls.values())]
+        await self._load_values(digests)
+        values = self._values
+        self._unloaded = self._unloaded[len(unloaded) :]
+        for changes in unloaded:
+            for digest in changes.known:
+                self._known.add(values[digest])
+            for call_id, digest in changes.front_end_calls.items():
+                self._known.front_end_calls[call_id] = values[digest]
+
+
+def _conversation_run(changes: RunChanges, started: RunStartedEvent) -> ConversationRun:
+    history = RunHistory()
+    history.start(started)
+    for call_id, status in changes.calls.items():
+        if status == "answered":
+            history.answer_call(call_id)
+            continue
+        history.start_call(call_id)
+        if status == "called":
+            history.end_call(call_id)
+    ended = None if changes.ended is None else _decode_event(changes.ended)
+    if isinstance(ended, RunFinishedEvent):
+        history.finish(ended)
+    elif isinstance(ended, RunErrorEvent):
+        history.fail(ended)
+    return history.view()[-1]
+
+
+def _last_run(changes: RunChanges) -> LastRun:
+    calls = cast("list[Any]", [_decode_event(data) for data in changes.call_starts])
+    return LastRun(
+        started=cast("RunStartedEvent", _decode_event(changes.started)),
+        ended=None if changes.ended is None else cast("Any", _decode_event(changes.ended)),
+        open_items=[],
+        calls={event.tool_call_id: event for event in calls},
+        subagent_events=[_decode_event(data) for data in changes.subagent_events],
+    )
+
+
+def _decode_event(data: bytes) -> Event:
+    event = decode_event(data, strict=True, max_size=UNLIMITED)
+    if event is None:
+        raise UnusableProjection("a stored projection has an event of an unknown type")
+    return event
+
+
+def _ignore(notice: Notice) -> None:
+    """Drop a notice that was reported when the request arrived."""
+
+
+_TERMINAL_EVENTS = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
