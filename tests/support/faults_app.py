@@ -9,6 +9,7 @@ import asyncio
 import json
 import os
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import uvicorn
 
 from aguila import App
 from aguila.server import Limits
-from aguila.store import SQLiteStore
+from aguila.store import PostgresStore, SQLiteStore
 
 FOLDER = Path()
 TEXT = [
@@ -184,12 +185,18 @@ def main(settings: dict[str, Any]) -> None:
     """Serve until killed."""
     global FOLDER
     FOLDER = Path(settings["folder"])
+    if offset := settings.get("clock_offset"):
+        real = time.time
+        time.time = lambda: real() + offset
     if settings.get("bad_agents"):
         from faults_agents import build
 
         app: Any = build(FOLDER)
     else:
-        store = SQLiteStore(FOLDER / "threads.db", **settings.get("store", {}))
+        if "postgres" in settings:
+            store: Any = PostgresStore(**settings["postgres"])
+        else:
+            store = SQLiteStore(FOLDER / "threads.db", **settings.get("store", {}))
         limits = Limits(runs_per_scope=1000)
         app = App(agent, store=store, allow_anonymous=True, limits=limits, **settings.get("app", {}))
     Announced.port_file = Path(settings["port"])

@@ -304,10 +304,10 @@ class Viewer:
                     break
                 body = answer.feed(piece)
                 for frame in parser.feed(body) if answer.status == 200 else ():
-                    assert frame.id is not None
-                    if self.last_words is not None and int(frame.id) == self.last:
+                    if self.last_words is not None and int(frame.id or 0) == self.last:
                         self.last_words.append(frame.data)
                         continue
+                    assert frame.id is not None
                     assert int(frame.id) == self.last + 1, f"{frame.id} came after {self.last}"
                     self.frames.append((int(frame.id), frame.data))
                     self.on_event()

@@ -27,7 +27,7 @@ APPEND = """
 SELECT n, code, detail, at_time FROM aguila.append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
   $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)
 """
-_POSITIONS = """
+POSITIONS = """
 SELECT g.n, t.key, r.key, r.last, r.outcome, r.key IS NOT DISTINCT FROM t.running, t.last,
   coalesce(r.ended_at, t.updated_at)
 FROM unnest($1::text[], $2::text[], $3::text[], $4::integer[], $5::text[])
@@ -123,7 +123,7 @@ class Appends:
         """Return the keys of a run whose lease this process holds. Raises ``StaleLease``."""
         position = self._positions.get(lease)
         if position is None:
-            found = _states(await self._database.fetch(_POSITIONS, *_columns_of([lease])), [lease]).get(lease)
+            found = _states(await self._database.fetch(POSITIONS, *_columns_of([lease])), [lease]).get(lease)
             if found is None or not found.is_open:
                 raise refusals.stale_lease(lease)
             position = self._positions[lease] = Position(found.thread, found.run, None)
@@ -279,7 +279,7 @@ class Appends:
             self._lane.submit(item)
 
     async def _read_positions(self, leases: Sequence[Lease]) -> dict[Lease, _State]:
-        rows = await self._session.fetch(self._database.sql(_POSITIONS), *_columns_of(leases))
+        rows = await self._session.fetch(self._database.sql(POSITIONS), *_columns_of(leases))
         return _states(rows, leases)
 
 
@@ -304,13 +304,13 @@ class _State:
 
 
 def _columns_of(leases: Sequence[Lease]) -> list[list[Any]]:
-    """Return the arguments of ``_POSITIONS``."""
+    """Return the arguments of ``POSITIONS``."""
     ids = [(one.scope, one.thread_id, one.run_id, one.epoch, one.owner) for one in leases]
     return _columns(ids, 5)
 
 
 def _states(rows: Sequence[Any], leases: Sequence[Lease]) -> dict[Lease, _State]:
-    """Return the rows of ``_POSITIONS`` by their leases."""
+    """Return the rows of ``POSITIONS`` by their leases."""
     return {leases[row[0] - 1]: _State(*tuple(row)[1:]) for row in rows}
 
 

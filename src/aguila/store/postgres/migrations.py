@@ -16,6 +16,10 @@ from aguila.errors import StoreUnavailable
 OLDEST: Final = 2
 """The oldest schema version whose Aguila can use the current schema. Raise it with a script that breaks older ones."""
 
+# Not to_regclass(): it may not see a table that another session has just created.
+_EXISTS = """
+SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'migrations'
+"""
 _VERSION = "SELECT max(version), max(oldest) FROM aguila.migrations"
 
 
@@ -46,7 +50,7 @@ def check_schema_name(schema: str) -> str:
 
 async def read_version(db: Any, schema: str) -> tuple[int, int]:
     """Return the version of the schema, and the oldest version of Aguila that can use it; (0, 0) if there is none."""
-    if await db.fetchval("SELECT to_regclass($1)", f"{schema}.migrations") is None:
+    if await db.fetchval(_EXISTS, schema) is None:
         return 0, 0
     row = await db.fetchrow(in_schema(_VERSION, schema))
     return row[0] or 0, row[1] or 0

@@ -12,11 +12,11 @@ from aguila.store.postgres.inputs import encode_files, stored_messages
 from aguila.store.run_inputs import CutProjection, inline_file, inline_id, join_value
 
 _SAVE = "SELECT aguila.save_projection($1, $2, $3, $4, $5, $6, $7, $8, $9)"
-_LIST = """
+LIST = """
 SELECT r.run_id, r.first, r.last, p.format, p.body FROM aguila.threads t JOIN aguila.runs r ON r.thread = t.key
 JOIN aguila.projections p ON p.run = r.key WHERE t.scope = $1 AND t.thread_id = $2 AND r.first > $3 ORDER BY r.key
 """
-_VALUES = """
+VALUES = """
 SELECT v.digest, v.body, v.files FROM aguila.threads t JOIN aguila.projected_values v ON v.thread = t.key
 WHERE t.scope = $1 AND t.thread_id = $2 AND v.digest = ANY ($3::bytea[])
 """
@@ -62,13 +62,13 @@ async def save_projections(
 
 async def list_projections(database: Database, scope: str, thread_id: str, after: int) -> Sequence[StoredProjection]:
     """Return the projections of the runs that began after an event."""
-    rows = await database.fetch(_LIST, scope, thread_id, after)
+    rows = await database.fetch(LIST, scope, thread_id, after)
     return [StoredProjection(run_id=row[0], first=row[1], last=row[2], format=row[3], body=row[4]) for row in rows]
 
 
 async def read_values(database: Database, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
     """Return the JSON of values of a thread, by their digests."""
-    found = stored_messages(await database.fetch(_VALUES, scope, thread_id, list(digests)))
+    found = stored_messages(await database.fetch(VALUES, scope, thread_id, list(digests)))
     wanted = {digest for value in found.values() for _, digest in value.files}
     inline = {digest: (await files.read(database, scope, inline_id(digest)))[1] for digest in wanted}
     return {digest: join_value(found[digest], inline.__getitem__) for digest in digests if digest in found}
