@@ -254,7 +254,7 @@ def test_cors_is_off_until_origins_are_listed() -> None:
 
 
 def test_a_page_of_the_same_host_may_post() -> None:
-    with serving(App(agent)) as server:
+    with serving(App(agent, allowed_hosts=["*"])) as server:
         host = server.url.removeprefix("http://")
         for origin, extra in (
             (server.url, {}),
@@ -471,3 +471,41 @@ def test_answers_are_counted_before_they_are_looked_at() -> None:
     with serving(App(agent)) as server, server.run(resume=answers) as stream:
         assert stream.status == 422
         assert json.loads(stream.response.read())["error"]["code"] == "too_many_answers"
+
+
+@pytest.mark.parametrize(
+    ("options", "server", "host", "status"),
+    [
+        ({}, "127.0.0.1", "localhost:8000", 200),
+        ({}, "127.0.0.1", "[::1]:8000", 200),
+        ({}, "127.0.0.1", "evil.example", 403),
+        ({}, "192.0.2.1", "evil.example", 403),
+        ({}, "/run/app.sock", "evil.example", 403),
+        ({"allowed_hosts": ["site.example"]}, "192.0.2.1", "site.example", 200),
+        ({"allowed_hosts": ["*"]}, "127.0.0.1", "site.example", 200),
+        ({"authenticate": lambda request: "me"}, "192.0.2.1", "site.example", 200),
+        ({"authenticate": lambda request: "me"}, "127.0.0.1", "evil.example", 403),
+        ({"authenticate": lambda request: "me"}, "::1", "evil.example", 403),
+    ],
+)
+@pytest.mark.anyio
+async def test_by_default_only_loopback_names_reach_an_app_without_credentials(
+    options: Any, server: str, host: str, status: int
+) -> None:
+    async def agent(run: Any) -> None: ...
+
+    statuses: dict[str, int] = {}
+    app = App(agent, **options)
+    for path in ("/capabilities", "/healthz"):
+
+        async def send(message: Any, path: str = path) -> None:
+            statuses.setdefault(path, message.get("status"))
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        headers = [(b"host", host.encode())]
+        scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "server": (server, 8000)}
+        await app({**scope, "query_string": b"", "root_path": ""}, receive, send)
+    assert statuses == {"/capabilities": status, "/healthz": 200}
+    await app.close()

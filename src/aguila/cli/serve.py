@@ -33,6 +33,7 @@ from aguila.frameworks import upstream
 from aguila.frameworks.upstream import Upstream
 from aguila.server import App, Limits
 from aguila.server.agents import named_agents
+from aguila.server.auth import LOOPBACK_NAMES
 from aguila.server.page.files import NOT_BUILT, PageFiles
 from aguila.store import MemoryStore, Retention, Store
 
@@ -43,7 +44,7 @@ _ENVIRONMENT = "AGUILA_SERVE"
 MEMORY = ":memory:"
 """Value of --store that keeps threads in memory."""
 
-LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+LOCAL_HOSTS = LOOPBACK_NAMES
 """Host names of this machine for its own users."""
 
 

@@ -183,7 +183,9 @@ class App:
         ``as_owner`` asks about listing and deleting threads, and about files.
         """
         access = self._access
-        return access.is_anonymous and access.hosts.allows(host) and (access.grants_ownership or not as_owner)
+        return (
+            access.is_anonymous and access.hosts.allows(host, "127.0.0.1") and (access.grants_ownership or not as_owner)
+        )
 
     # Starting and stopping
 

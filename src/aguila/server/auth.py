@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any
+from ipaddress import IPv4Address, IPv6Address, ip_address
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote
 
 import msgspec
@@ -106,29 +107,51 @@ def _convert_http_exception(error: Exception) -> Rejected | None:
     return Rejected(status, code, detail if isinstance(detail, str) else "refused", headers=headers)
 
 
+LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+
+
 class Hosts:
-    """The host names that requests may use, with any port; None allows all.
+    """The host names that requests may use, with any port; ``"*"`` allows all.
 
     This protects against DNS rebinding: a foreign page whose host name resolves to this machine has the same origin
-    for a browser, but its requests carry the foreign host name.
+    for a browser, but its requests carry the foreign host name. None allows the names of the loopback interface only,
+    if callers need no credentials or the server listens on a loopback address. Other servers then allow all.
     """
 
-    def __init__(self, allowed: Iterable[str] | None) -> None:
-        self._allowed = None if allowed is None else frozenset(_host_name(host) for host in allowed)
+    def __init__(self, allowed: Iterable[str] | None, *, is_anonymous: bool) -> None:
+        names = frozenset(_host_name(host) for host in (LOOPBACK_NAMES if allowed is None else allowed))
+        self._allows_all = "*" in names
+        self._names = names
+        self._is_default = allowed is None
+        self._is_anonymous = is_anonymous
 
-    def allows(self, host: str) -> bool:
-        """Return whether a host is allowed. Its port is ignored."""
-        return self._allowed is None or _host_name(host) in self._allowed
+    def allows(self, host: str, server: Any = None) -> bool:
+        """Return whether a host is allowed. Its port is ignored. ``server`` is the address that received a request."""
+        if self._allows_all or _host_name(host) in self._names:
+            return True
+        if not self._is_default:
+            return False
+        address = _ip_address(server)
+        if address is None and not str(server).startswith("/"):
+            return True  # a test calls the app in its own process, with any name; servers give addresses and paths
+        return not self._is_anonymous and (address is None or not address.is_loopback)
 
     def check(self, request: Request) -> None:
         """Raise ``Rejected`` (403) if the ``Host`` of a request is not allowed, or is missing."""
-        if self._allowed is None:
+        if self._allows_all:
             return
         host = request.headers.get("host", "")
-        if not self.allows(host):
+        if not self.allows(host, (request.asgi.get("server") or (None,))[0]):
             raise Rejected(
                 403, "foreign_host", f"Host {host!r} is not in allowed_hosts; add it with App(allowed_hosts=[...])"
             )
+
+
+def _ip_address(text: Any) -> IPv4Address | IPv6Address | None:
+    try:
+        return ip_address(text)
+    except ValueError:
+        return None
 
 
 def _host_name(host: str) -> str:
@@ -223,7 +246,7 @@ class AccessControl:
     ) -> None:
         check_list("allowed_hosts", allowed_hosts)
         check_list("cors_origins", cors_origins)
-        self.hosts = Hosts(allowed_hosts)
+        self.hosts = Hosts(allowed_hosts, is_anonymous=authenticate is None)
         self.origins = Origins(cors_origins, headers_allowed)
         self.is_anonymous = authenticate is None
         """Whether callers need no credentials."""
