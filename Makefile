@@ -34,7 +34,7 @@ test: $(ENV) node web
 quick: $(ENV)
 	$(BIN)/pytest -n $(JOBS) $(QUICK) $(ARGS)
 
-check: $(ENV)
+check: $(ENV) web
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/pyright
@@ -44,6 +44,7 @@ check: $(ENV)
 	$(BIN)/python scripts/diagrams.py --check
 	$(BIN)/python scripts/dialect_table.py --check
 	$(BIN)/python scripts/reference.py --check
+	@if command -v npm >/dev/null; then cd web && npm run --silent check; fi
 	$(BIN)/python scripts/rules_document.py --check
 
 format: $(ENV)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pydantic.fields  # noqa: F401 - typer imports it on first use, which fails while sys.modules is replaced
 import pytest
 import uvicorn
@@ -31,6 +32,7 @@ from aguila.cli.options.serve import APP_OPTIONS
 from aguila.cli.options.serve import serve as serve_command
 from aguila.server import App, Limits
 from aguila.server.copilotkit.mount import DEFAULT_PATH
+from aguila.server.page.files import PageFiles
 from aguila.store import MemoryStore, Retention
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -576,3 +578,37 @@ def test_without_its_extra_the_command_names_it() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "pip install 'aguila[cli]'" in done.stderr
+
+
+def test_the_page_is_announced_when_it_is_built_and_opened_if_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    page = PageFiles(tmp_path)
+    monkeypatch.setattr("time.sleep", lambda _: (tmp_path / "index.html").touch())
+    serve.announce_page(page, "http://127.0.0.1:1/", open_page=False)
+    assert capsys.readouterr().out == "The page is ready: http://127.0.0.1:1/\n"
+    serve.announce_page(page, "http://127.0.0.1:1/", open_page=True)
+    assert opened == ["http://127.0.0.1:1/"]
+    assert capsys.readouterr().out == ""
+
+
+def test_open_needs_the_page(folder: Path) -> None:
+    done = aguila("serve", "mine:agent", "--port", "0", "--no-page", "--open", folder=folder)
+    assert done.returncode == 1
+    assert done.stderr == "aguila serve: --open needs the page; drop --no-page, or use App(page=True)\n"
+
+
+@pytest.mark.parametrize(("host", "has_page"), [("127.0.0.1", True), ("0.0.0.0", False)])
+def test_the_page_is_on_by_default_only_on_loopback(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, host: str, has_page: bool
+) -> None:
+    what = serve.Serving(target="mine:agent", folder=str(folder), store=serve.MEMORY, host=host)
+    monkeypatch.setenv("AGUILA_SERVE", msgspec.json.encode(what).decode())
+    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
+    app = serve.build()
+    assert (app.page is not None) is has_page
+    assert (
+        "in a browser" in serve.welcome(what, app, 80) or "page is not built" in serve.welcome(what, app, 80)
+    ) is has_page

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
 from cutting_proxy import CuttingProxy
 from playwright.sync_api import expect
 from starlette.applications import Starlette
 
+from aguila.agent import Run
 from aguila.cli.demo import agent as demo
+from aguila.cli.demo import png
+from aguila.protocol.parts import AudioPart, DataSource, DocumentPart, ImagePart, UrlSource, VideoPart
 from aguila.server import App
 
 
@@ -74,11 +79,58 @@ def test_a_thread_that_is_deleted_elsewhere_is_gone(server: AguilaProcess, open_
     chat.console.clear()  # the browser reports the 404
 
 
+DROP = """
+([bytes, kind]) => {
+  const data = new DataTransfer();
+  data.items.add(new File([new Uint8Array(bytes)], `${kind}.png`, { type: "image/png" }));
+  const event = kind === "drop" ? new DragEvent(kind, { dataTransfer: data, bubbles: true, cancelable: true })
+    : new ClipboardEvent(kind, { clipboardData: data, bubbles: true, cancelable: true });
+  document.querySelector(kind === "drop" ? "main" : "main textarea").dispatchEvent(event);
+}
+"""
+
+
+@pytest.mark.parametrize("kind", ["drop", "paste"])
+def test_an_image_that_is_dropped_or_pasted_is_uploaded_and_answered(
+    server: AguilaProcess, open_page: Callable[..., ChatPage], kind: str
+) -> None:
+    chat = open_page(server.url)
+    chat.page.evaluate(DROP, [list(png(5, 7, (200, 0, 0))), kind])
+    expect(chat.page.get_by_label("Attachments").get_by_text("ready")).to_be_visible()
+    chat.write("What image is this?")
+    chat.sees("You sent a PNG image, 5 by 7")
+    expect(chat.page.get_by_alt_text(f"{kind}.png")).to_have_js_property("naturalWidth", 5)
+
+
+def test_media_of_every_kind_are_shown_in_place(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    async def agent(run: Run) -> None:
+        call = await run.tool_call("media", {})
+        data = base64.b64encode(png(3, 3, (0, 0, 0))).decode()
+        source = DataSource(value=data, mime_type="image/png")
+        elsewhere = UrlSource(value="https://example.com/film.mp4")
+        parts = [
+            ImagePart(source=source),
+            AudioPart(source=source),
+            VideoPart(source=source),
+            DocumentPart(source=source),
+        ]
+        await call.result([*parts, VideoPart(source=elsewhere)])
+
+    chat = open_page(serve(App(agent, allow_anonymous=True, page=True)))
+    chat.ask("go")
+    result = chat.page.get_by_label("Result")
+    expect(result.locator("img, audio, video")).to_have_count(3)
+    expect(result.get_by_role("link", name="Document")).to_have_attribute("download", "Document")
+    expect(result.get_by_role("link", name="Video")).to_have_attribute("href", "https://example.com/film.mp4")
+
+
 def test_threads_are_renamed_archived_and_listed(server: AguilaProcess, open_page: Callable[..., ChatPage]) -> None:
     chat = open_page(server.url)
-    chat.ask("text please")
+    chat.ask("help please")
     threads = chat.page.get_by_label("Threads", exact=True)
-    expect(threads.get_by_role("link", name="text please")).to_be_visible()
+    expect(threads.get_by_role("link", name="help please")).to_be_visible()
     chat.page.get_by_role("button", name="Rename").click()
     chat.page.get_by_label("Title").fill("Eagles")
     chat.page.get_by_role("button", name="Save").click()

@@ -11,7 +11,7 @@ import { setPageColour } from "./frontendTools";
 import { Messages } from "./Messages";
 import { callOf, PendingCalls, Questions } from "./Questions";
 import { ThreadSession } from "./session";
-import { refreshThreads, ThreadList } from "./ThreadList";
+import { refreshThreads, ThreadList, threads } from "./ThreadList";
 
 /** Draw the chat on one thread; without an id, on a new one. */
 export function Chat({ thread, run }: { thread: string | null; run: string | null }) {
@@ -49,6 +49,13 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
   const asked = new Set(interrupts.map((interrupt) => interrupt.toolCallId));
   const pending = isRunning ? [] : conversation.pendingToolCalls.filter((id) => !asked.has(id));
   useRoute(session, isNew);
+  const listed = threads.value.find((thread) => thread.threadId === session.id);
+  useEffect(() => {
+    // Another tab may have renamed or archived the thread.
+    if (listed === undefined) return;
+    session.title.value = listed.title;
+    session.isArchived.value = listed.archived;
+  }, [listed?.title, listed?.archived]);
   const title = session.title.value;
   useEffect(() => {
     document.title = title === null ? "Aguila" : `${title} · Aguila`;

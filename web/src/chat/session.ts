@@ -388,7 +388,8 @@ export class ThreadSession {
   }
 
   #report(title: string, error: unknown): void {
-    const message = error instanceof Error ? error.message : String(error);
+    const text = error instanceof Error ? error.message : String(error);
+    const message = error instanceof ApiError && error.status !== 0 ? `${text} (${error.status} ${error.code})` : text;
     this.problem.value = { title, message };
   }
 
