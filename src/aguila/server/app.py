@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
 from aguila.codec.notices import Warn, log_notice
@@ -20,10 +20,12 @@ from aguila.server.agents import named_agents
 from aguila.server.auth import AccessControl, Authenticate
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.copilotkit.mount import CopilotKit
+from aguila.server.errors import Disconnected
 from aguila.server.history.known_messages import UnknownHistory
 from aguila.server.history.projection import HistoryMode
 from aguila.server.http.dispatch import Dispatcher
-from aguila.server.http.responses import Receive, Send, drop_body
+from aguila.server.http.event_stream import EventStream
+from aguila.server.http.responses import Receive, Send, drop_body, limit_writes
 from aguila.server.limits import Limits
 from aguila.server.page.files import PageFiles
 from aguila.server.runs.manager import Runs
@@ -335,8 +337,15 @@ class App:
             await self._handle_lifespan(receive, send)
         elif scope["type"] == "http":
             response = await self._dispatcher.respond(scope, receive)
-            if response is not None:
-                await response(receive, drop_body(send) if scope["method"] == "HEAD" else send)
+            if response is None:
+                return
+            if scope["method"] == "HEAD":
+                send = drop_body(send)
+            if isinstance(response, EventStream):  # it watches its writes with a timer that all streams share
+                await response(receive, send)
+                return
+            with suppress(Disconnected):
+                await response(receive, limit_writes(send, self._settings.limits.write_seconds))
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})

@@ -22,7 +22,7 @@ from aguila.server.errors import draining_error
 from aguila.server.http.body_limits import BodyBudget
 from aguila.server.http.event_stream import EventStream, OpenStreams, StreamPlan
 from aguila.server.http.framing import Framing, framing_for
-from aguila.server.http.responses import Receive
+from aguila.server.http.responses import Receive, UnsentBytes
 from aguila.server.limits import Limits
 from aguila.server.runs.manager import STOP_NOW_TIMEOUT, Runs
 from aguila.server.settings import HTTPSettings
@@ -77,7 +77,8 @@ class Service:
         self.warn = warn
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""
-        self._streams = OpenStreams(http.heartbeat)
+        self.unsent = UnsentBytes(limits.unsent)
+        self._streams = OpenStreams(http.heartbeat, limits.write_seconds)
         self._cancel_after = http.cancel_after
         self._undeclared = http.undeclared_dialect
         self._serves_files = serves_files

@@ -64,14 +64,16 @@ class OpenStreams:
     """The open streams of an app. One timer sends heartbeats to all of them.
 
     A heartbeat comes after at most ``heartbeat`` seconds without a write. One timer per stream would take more memory
-    than the rest of the stream.
+    than the rest of the stream. A stream whose reader accepts nothing for ``write_seconds`` is ended.
     """
 
-    def __init__(self, heartbeat: float) -> None:
+    def __init__(self, heartbeat: float, write_seconds: float = inf) -> None:
         self.loop = asyncio.get_running_loop()
         self.is_closed = False
         """Whether ``close`` was called: no stream may be added."""
         self._heartbeat = heartbeat
+        self._write_seconds = write_seconds
+        self._interval = min(heartbeat, write_seconds) / 4
         self._open: set[EventStream] = set()
         self._emptied: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -81,7 +83,7 @@ class OpenStreams:
         """Add a stream that begins."""
         self._open.add(stream)
         if self._timer is None:
-            self._timer = self.loop.call_later(self._heartbeat / 4, self._send_heartbeats)
+            self._timer = self.loop.call_later(self._interval, self._send_heartbeats)
 
     def discard(self, stream: EventStream) -> None:
         """Remove a stream that has ended."""
@@ -113,12 +115,15 @@ class OpenStreams:
 
     def _send_heartbeats(self) -> None:
         idle_since = self.loop.time() - self._heartbeat * 0.75
+        stalled_since = self.loop.time() - self._write_seconds
         for stream in self._open:
-            if stream.is_idle(idle_since):
+            if stream.is_stalled(stalled_since):
+                stream.abandon()
+            elif stream.is_idle(idle_since):
                 task = self.loop.create_task(stream.send_heartbeat())  # a blocked stream must not delay the others
                 self._heartbeats.add(task)
                 task.add_done_callback(self._heartbeats.discard)
-        self._timer = self.loop.call_later(self._heartbeat / 4, self._send_heartbeats) if self._open else None
+        self._timer = self.loop.call_later(self._interval, self._send_heartbeats) if self._open else None
 
 
 class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,6 +339,7 @@ class EventStream:
                 for at in range(0, len(piece), MAX_WRITE):
                     body = piece[at : at + MAX_WRITE] if len(piece) > MAX_WRITE else piece
                     await self._send({"type": "http.response.body", "body": body, "more_body": True})
+                    self._sent_at = self._loop.time()
             self._is_inside_frame = False
             if last:
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -344,6 +350,16 @@ class EventStream:
     def is_idle(self, since: float) -> bool:
         """Return whether nothing was sent since this time, and no write is in progress."""
         return not self._is_sending and not self._is_complete and self._sent_at <= since
+
+    def is_stalled(self, since: float) -> bool:
+        """Return whether a write is in progress since this time: the reader accepts nothing."""
+        return self._is_sending and self._sent_at <= since
+
+    def abandon(self) -> None:
+        """End the stream without another write, also in the middle of its last one."""
+        if self._task is not None and not self._is_ended_early:
+            self._is_ended_early = True
+            self._task.cancel()
 
     async def send_heartbeat(self) -> None:
         """Send a comment, if the media type has comments."""

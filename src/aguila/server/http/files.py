@@ -42,7 +42,7 @@ async def download_file(service: Service, exchange: Exchange) -> Response:
             await send({"type": "http.response.body", "body": body[at : at + MAX_WRITE], "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    return reply
+    return service.unsent.hold(reply, len(body))
 
 
 async def delete_file(service: Service, exchange: Exchange) -> Response:

@@ -5,6 +5,7 @@ The request is released before that, so an open stream keeps little in memory.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 from aguila.codec import encode
 from aguila.codec.json.encoder import encode_large
 from aguila.offload import LARGE
+from aguila.server.errors import Disconnected, Rejected
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -23,6 +25,44 @@ Response = Callable[[Receive, Send], Awaitable[None]]
 
 MAX_WRITE = 1 << 18
 """Bytes that a large body passes to ``send`` at a time: the HTTP server copies each of them at least twice."""
+
+
+class UnsentBytes:
+    """Limits the large bodies that are being sent, in bytes."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._held = 0
+
+    def hold(self, response: Response, size: int) -> Response:
+        """Return the response, counted until it is sent. Raises ``Rejected`` (503) if there are too many bytes."""
+        if size <= LARGE:
+            return response
+        if self._held and self._held + size > self._most:
+            message = f"more than {self._most} bytes are being sent to other readers; try again later"
+            raise Rejected(503, "too_many_unsent", message, headers={"retry-after": "5"})
+
+        async def send_counted(receive: Receive, send: Send) -> None:
+            self._held += size
+            try:
+                await response(receive, send)
+            finally:
+                self._held -= size
+
+        return send_counted
+
+
+def limit_writes(send: Send, seconds: float) -> Send:
+    """Wrap ``send`` so that it raises ``Disconnected`` if the reader accepts nothing for so many seconds."""
+
+    async def send_in_time(message: Message) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await send(message)
+        except TimeoutError:
+            raise Disconnected from None
+
+    return send_in_time
 
 
 class BufferedResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,8 +102,10 @@ async def get_thread(service: Service, exchange: Exchange) -> Response:
         "runs": [describe_run(record) for record in records],
     }
     if is_large(view.conversation.messages) or is_large(view.conversation.state):
-        return await offload(json_response, answer, exchange.headers, is_large=True)
-    return json_response(answer, exchange.headers)
+        response = await offload(json_response, answer, exchange.headers, is_large=True)
+    else:
+        response = json_response(answer, exchange.headers)
+    return service.unsent.hold(response, len(response.body))
 
 
 async def update_thread(service: Service, exchange: Exchange) -> Response:

@@ -1,0 +1,115 @@
+"""Readers that accept nothing are disconnected, and what is held for them is limited."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from serving import run_input
+
+from aguila import App
+from aguila.server import Limits
+from aguila.store import MemoryStore, SQLiteStore
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1024 * 1024
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
+    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+
+
+class Reader:
+    """A client within the process. It stops reading after ``accepts`` messages."""
+
+    def __init__(self, app: App, accepts: int = 1_000_000) -> None:
+        self._app = app
+        self._accepts = accepts
+        self.messages: list[Any] = []
+        self.stalled = asyncio.Event()
+        self.goes_on = asyncio.Event()
+
+    async def send(self, message: Any) -> None:
+        if len(self.messages) >= self._accepts:
+            self.stalled.set()
+            await self.goes_on.wait()
+        self.messages.append(message)
+
+    async def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> int:
+        """Send a request and return the status, when the app is done with it."""
+        received = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            return received.pop() if received else await asyncio.Event().wait()
+
+        pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
+        path, _, query = path.partition("?")
+        scope = {"type": "http", "method": method, "path": path, "headers": [(b"host", b"localhost"), *pairs]}
+        await self._app({**scope, "query_string": query.encode(), "root_path": ""}, receive, self.send)
+        return self.messages[0]["status"]
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(message.get("body", b"") for message in self.messages)
+
+    @property
+    def is_complete(self) -> bool:
+        return "body" in self.messages[-1] and not self.messages[-1].get("more_body", False)
+
+
+async def talkative(run: Any) -> Any:
+    yield "x" * (3 * MIB)
+
+
+async def post_run(app: App, run_id: str = "r1", accepts: int = 1_000_000) -> Reader:
+    reader = Reader(app, accepts)
+    body = json.dumps(run_input("t", run_id)).encode()
+    await reader.request("POST", "/", body, content_type="application/json")
+    return reader
+
+
+def make(store: Any, **limits: Any) -> App:
+    return App(talkative, store=store, allow_anonymous=True, limits=Limits(**limits))
+
+
+@pytest.mark.parametrize("accepts", [1, 2, 3])
+async def test_a_stream_whose_reader_accepts_nothing_is_ended(store: Any, accepts: int) -> None:
+    async with make(store, write_seconds=0.2) as app:
+        reader = await post_run(app, accepts=accepts)  # it returns, although the reader never goes on
+        assert reader.stalled.is_set()
+        assert not reader.is_complete
+        assert (await post_run(app, "r2")).is_complete
+
+
+@pytest.mark.parametrize("path", ["/threads/t", "/files/{file}", "/threads/t/events?after=0"])
+async def test_a_response_whose_reader_accepts_nothing_is_ended(store: Any, path: str) -> None:
+    async with make(store, write_seconds=0.2) as app:
+        await post_run(app)
+        upload = Reader(app)
+        assert await upload.request("POST", "/files", b"x" * 3 * MIB, content_type="application/octet-stream") == 201
+        path = path.format(file=json.loads(upload.body)["id"])
+        stalled = Reader(app, accepts=2)
+        assert await stalled.request("GET", path) == 200
+        assert stalled.stalled.is_set()
+        assert not stalled.is_complete
+        reader = Reader(app)
+        assert await reader.request("GET", path) == 200
+        assert reader.is_complete
+
+
+async def test_what_is_held_for_readers_is_limited(store: Any) -> None:
+    async with make(store, unsent=4 * MIB) as app:
+        await post_run(app)
+        first, second, third = Reader(app, accepts=2), Reader(app), Reader(app)
+        sending = asyncio.create_task(first.request("GET", "/threads/t"))
+        await first.stalled.wait()
+        assert await second.request("GET", "/threads/t") == 503
+        error = json.loads(second.body)["error"]
+        assert (error["code"], "4194304 bytes" in error["message"]) == ("too_many_unsent", True)
+        first.goes_on.set()
+        assert await sending == 200
+        assert await third.request("GET", "/threads/t") == 200
