@@ -79,6 +79,24 @@ FRAMEWORKS = (
         ("openai-agents", "openai"),
         environment="openai_agents",
     ),
+    Peer(
+        "agent_framework_app",
+        "Agent Framework",
+        "agent_framework_app.py",
+        ("agent-framework-core", "agent-framework-ag-ui"),
+        environment="agent_framework",
+    ),
+    Peer("adk_app", "Google ADK", "adk_app.py", ("google-adk", "ag-ui-adk"), environment="adk"),
+    Peer(
+        "llama_index_app",
+        "LlamaIndex",
+        "llama_index_app.py",
+        ("llama-index-core", "llama-index-protocols-ag-ui"),
+        environment="llama_index",
+    ),
+    Peer("ag2_app", "AG2", "ag2_app.py", ("ag2",), environment="ag2"),
+    Peer("agno_app", "Agno", "agno_app.py", ("agno",), environment="agno"),
+    Peer("strands_app", "Strands", "strands_app.py", ("strands-agents", "ag-ui-strands"), environment="strands"),
 )
 """Agents of frameworks behind ``App``."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -81,14 +82,21 @@ probe = Probe()
 
 
 STORE = os.environ.get("PEER_STORE")
+MODEL_URL = f"http://127.0.0.1:{sys.argv[1] if len(sys.argv) > 1 else 0}/v1"
+"""Where the model of scripted_chat.py is."""
 LEASE = 1.0
 """Seconds until a run of a killed server counts as lost."""
 
 
 def serve_app(app: Any, port: int) -> None:
-    """Serve an app of Aguila, with the probe beside it."""
+    """Serve an app of Aguila, with the probe and the model of scripted_chat.py beside it."""
 
     async def with_probe(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http" and scope["path"] == "/v1/chat/completions":
+            from scripted_chat import serve_model
+
+            await serve_model(scope, receive, send)
+            return
         if scope["type"] != "http" or scope["path"] != "/probe":
             await app(scope, receive, send)
             return

@@ -1,0 +1,88 @@
+"""Use an Agno agent or team as an agent: ``App(agno.agent(agent))``.
+
+Agno's own AG-UI interface is used: install ``agno``, ``ag-ui-protocol`` and ``fastapi``, which it imports. A front-end
+tool or an approval pauses Agno's run, so the agent needs a ``db`` to continue it. Agno leaves a call that needs
+approval unanswered, and takes the answer as its result; here it is an interrupt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from typing import Any, Final
+
+from aguila.agent.run import Run
+from aguila.codec.json.encoder import encode
+from aguila.codec.json.values import is_object
+from aguila.codec.official import to_official
+from aguila.frameworks.agent_input import adapter_input
+from aguila.frameworks.events import from_events
+from aguila.frameworks.packages import load
+from aguila.frameworks.relay import Errors
+from aguila.protocol import (
+    Event,
+    Interrupt,
+    ResumeEntry,
+    RunFinishedCancelledOutcome,
+    RunFinishedEvent,
+    RunFinishedInterruptOutcome,
+    ToolMessage,
+    replace,
+)
+
+__all__ = ["agent"]
+
+_PREFIX: Final = "approve:"
+"""How the id of an interrupt begins; the id of the call follows."""
+
+
+def agent(
+    agent: Any,
+    *,
+    user_id: Callable[[Run], str | None] | None = None,
+    state_keys: Collection[str] | None = None,
+    errors: Errors = "mask",
+) -> Callable[[Run], AsyncGenerator[Event, None]]:
+    """Make an agent of an Agno ``Agent`` or ``Team``. ``user_id`` is Agno's user of a run; the default is none."""
+    run_entity: Any = load("agno.os.interfaces.agui.router", "agno ag-ui-protocol fastapi").run_entity
+
+    async def events(run: Run) -> AsyncIterator[Any]:
+        if any(entry.status == "cancelled" for entry in run.resume):
+            yield _finished(run, RunFinishedCancelledOutcome())
+            return
+        given = await adapter_input(run)
+        given = replace(given, messages=[*given.messages, *map(_answer, run.resume)], resume=None)
+        offered = {tool.name for tool in run.tools}
+        waiting: dict[str, str] = {}
+        stream = run_entity(agent, to_official(given), user_id=None if user_id is None else user_id(run))
+        try:
+            async for event in stream:
+                if event.type == "TOOL_CALL_START" and event.tool_call_name not in offered:
+                    waiting[event.tool_call_id] = event.tool_call_name
+                elif event.type == "TOOL_CALL_RESULT":
+                    waiting.pop(event.tool_call_id, None)
+                elif event.type == "RUN_FINISHED" and waiting:
+                    interrupts = [_ask(call_id, name) for call_id, name in waiting.items()]
+                    yield _finished(run, RunFinishedInterruptOutcome(interrupts=interrupts))
+                    return
+                yield event
+        finally:
+            await stream.aclose()
+
+    return from_events(events, state_keys=state_keys, errors=errors)
+
+
+def _finished(run: Run, outcome: Any) -> RunFinishedEvent:
+    return RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome)
+
+
+def _ask(call_id: str, name: str) -> Interrupt:
+    message = f"Allow the call of {name}?"
+    return Interrupt(id=f"{_PREFIX}{call_id}", reason="tool_call", message=message, tool_call_id=call_id)
+
+
+def _answer(entry: ResumeEntry) -> ToolMessage:
+    """Return the answer as Agno takes it: the result of the call. An answer in Agno's own form stays."""
+    payload: Any = entry.payload
+    if is_object(payload) and "approved" in payload:
+        payload = {"accepted": payload["approved"], "note": payload.get("reason")}
+    return ToolMessage(tool_call_id=entry.interrupt_id.removeprefix(_PREFIX), content=encode(payload).decode())

@@ -1,0 +1,31 @@
+"""Use a CrewAI flow or crew as an agent: ``App(crewai.agent(flow))``.
+
+Its AG-UI package offers an endpoint only, so it is called as one, in this process: install ``ag-ui-crewai``. It cannot
+be installed together with rich 15, which our extra ``cli`` accepts but does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from aguila.frameworks.packages import load
+from aguila.frameworks.relay import Errors
+from aguila.frameworks.upstream import Upstream, upstream
+
+__all__ = ["agent"]
+
+
+def agent(crew: Any, *, state_keys: Collection[str] | None = None, errors: Errors = "mask", **options: Any) -> Upstream:
+    """Make an agent of a ``Flow`` or of an instance of a ``CrewBase`` class.
+
+    ``options`` are arguments of the endpoint of ag-ui-crewai, such as ``conversational``.
+    """
+    package = load("ag_ui_crewai", "ag-ui-crewai")
+    app = load("fastapi", "fastapi").FastAPI()
+    if isinstance(crew, load("crewai.flow.flow", "crewai").Flow):
+        settings = {"emit_interrupt_outcome": True, "emit_raw_events": False, **options}
+        package.add_crewai_flow_fastapi_endpoint(app, crew, "/", **settings)
+    else:
+        package.add_crewai_crew_fastapi_endpoint(app, crew, "/", **{"emit_raw_events": False, **options})
+    return upstream(app, state_keys=state_keys, errors=errors)

@@ -1,0 +1,33 @@
+"""A LlamaIndex workflow behind ``App``, with the model of scripted_chat.py."""
+
+# No postponed annotations: LlamaIndex reads those of tools.
+
+import sys
+
+import script
+from llama_index.core.workflow import Context
+from llama_index.llms.openai import OpenAI
+from llama_index.protocols.ag_ui.agent import AGUIChatWorkflow
+
+from aguila import App
+from aguila.frameworks import llama_index
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def count(ctx: Context) -> str:
+    """Count one further."""
+    state = await ctx.store.get("state")
+    await ctx.store.set("state", {**state, "count": state["count"] + 1})
+    return "counted"
+
+
+llm = OpenAI(model="gpt-4o-mini", api_key="key", api_base=script.MODEL_URL, max_retries=0)
+workflow = AGUIChatWorkflow(llm=llm, backend_tools=[add, count], timeout=None)
+app = App(llama_index.agent(workflow), store=script.STORE, lease=script.LEASE)
+
+if __name__ == "__main__":
+    script.serve_app(app, int(sys.argv[1]))
