@@ -108,9 +108,9 @@ class Projections:
                         if thread.last > summary.last:
                             return None  # another caller has closed the run
                         if sent is None:
-                            await thread.catch_up(first - 1)
+                            await thread.catch_up(first - 1, runs=summary.runs - 1)
                         else:
-                            await thread.catch_up(summary.last, sent)
+                            await thread.catch_up(summary.last, runs=summary.runs - 1, sent=sent)
                             await thread.feed(events, sent)
                         found = thread.take_projections()
                     projection = found.pop(lease.run_id, None)
@@ -124,6 +124,16 @@ class Projections:
         except BaseException:
             self.forget(*key)
             raise
+
+    @property
+    def cached_bytes(self) -> int:
+        """About the bytes that the cached threads need."""
+        return sum([thread.size for thread in self._threads.values()])
+
+    async def wait_until_saved(self) -> None:
+        """Wait until the projections that readers have computed are stored."""
+        while self._saving:
+            await asyncio.wait(list(self._saving))
 
     def forget(self, scope: str, thread_id: str) -> None:
         """Drop what is cached of a thread."""
@@ -142,7 +152,7 @@ class Projections:
                 async with thread.lock:
                     if thread.last > summary.last:
                         continue  # the run in progress is being closed, and its last events are not stored yet
-                    await thread.catch_up(summary.last)
+                    await thread.catch_up(summary.last, runs=summary.runs - summary.is_running)
                     view = await thread.project(run_id, with_known=with_known)
                     found = thread.take_projections()
             except CursorExpired:
@@ -179,7 +189,7 @@ class Projections:
         return thread
 
     def _evict(self) -> None:
-        size = sum([thread.size for thread in self._threads.values()])
+        size = self.cached_bytes
         while len(self._threads) > 1 and (len(self._threads) > self._max_threads or size > self._max_bytes):
             size -= self._threads.popitem(last=False)[1].size
 

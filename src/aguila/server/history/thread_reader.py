@@ -144,24 +144,28 @@ class ThreadReader:
         """About the bytes that the cached thread needs."""
         return self._values.size + 1024 * len(self._closed)
 
-    async def catch_up(self, last: int, sent: RunAgentInput | None = None) -> None:
+    async def catch_up(self, last: int, *, runs: int | None = None, sent: RunAgentInput | None = None) -> None:
         """Read the thread up to event ``last``. A call that is cancelled is continued by the next one.
 
-        ``sent`` is the input of the latest run, if the caller has it. Raises ``UnusableProjection``.
+        ``runs`` is how many runs the thread has, ``sent`` the input of the latest one, if the caller knows them. Raises
+        ``UnusableProjection``.
         """
         if self.last >= last:
             return
         log = self._log
         if self._uses_stored and (self._branch is None or self._is_branch_closed):
-            for count, stored in enumerate(await log.store.projections(log.scope, log.thread_id, self.last), 1):
+            found = await log.store.projections(log.scope, log.thread_id, self.last)
+            is_complete = len(found) == runs
+            for count, stored in enumerate(found, 1):
                 if stored.last > last:
                     break
                 changes = self._decode(stored)
                 if changes is None:
+                    is_complete = False
                     continue
                 if stored.first > self.last + 1 and self.last > 0:
                     await self._reduce(stored.first - 1, None)
-                elif self.last == 0 and not self._tree.nodes:
+                elif self.last == 0 and not is_complete:
                     await self._reduce_head(stored.first - 1)
                 self._add(stored, changes)
                 if count % _SLICE == 0:

@@ -1,0 +1,327 @@
+"""Projections that are stored with the ends of runs: what is read then, and what a crash at any write leaves."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import ignore, text_message, user, user_json
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from merge_model import Model, Play
+from serving import run_input, serving
+from stored_threads import SCOPE, THREAD, agent_input, append_events, begin_run, write_run
+
+from aguila import App
+from aguila.codec import decode, encode, encode_event
+from aguila.protocol import (
+    AssistantMessage,
+    Message,
+    RunAgentInput,
+    RunFinishedEvent,
+    ToolMessage,
+    replace,
+)
+from aguila.server.history.message_ids import PLACEHOLDER_PREFIX
+from aguila.server.history.projection import Projections
+from aguila.server.history.run_changes import FORMAT
+from aguila.server.history.thread_reader import ThreadLog, ThreadReader
+from aguila.store import MemoryStore, RunEnd, RunProjection, SQLiteStore, Store
+from aguila.store.archive import RUN_LOST
+
+pytestmark = pytest.mark.anyio
+
+
+class CountingMemory(MemoryStore):
+    """Counts how often a request or the log is read."""
+
+    reads = 0
+
+    async def input(self, *args: Any) -> bytes:
+        self.reads += 1
+        return await super().input(*args)
+
+    async def read(self, *args: Any, **options: Any) -> Any:
+        self.reads += 1
+        return await super().read(*args, **options)
+
+
+class CountingSQLite(SQLiteStore):
+    """The same on a file."""
+
+    reads = 0
+
+    async def input(self, *args: Any) -> bytes:
+        self.reads += 1
+        return await super().input(*args)
+
+    async def read(self, *args: Any, **options: Any) -> Any:
+        self.reads += 1
+        return await super().read(*args, **options)
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def counting(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    return CountingMemory() if request.param == "memory" else CountingSQLite(tmp_path / "threads.db")
+
+
+async def echo(run: Any) -> Any:
+    yield f"{len(run.messages)} messages"
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
+def test_a_new_process_reads_a_thread_without_its_log_and_its_requests(tmp_path: Path, history: Any) -> None:
+    """Reading 40 runs with requests of 9 MB took 4 s and 350 MB: every request was loaded."""
+    messages: list[Any] = []
+    with serving(App(echo, store=tmp_path / "threads.db", history=history)) as server:
+        for number in range(12):
+            messages.append(user_json(f"u{number}", "x" * 1000))
+            server.events(run_id=f"r{number}", messages=messages, forwardedProps={"large": "y" * 100_000})
+            messages = server.get("/threads/thread").json()["messages"]
+            assert len(messages) == 2 * number + 2
+    store = CountingSQLite(tmp_path / "threads.db")
+    with serving(App(echo, store=store, history=history)) as server:
+        assert server.get("/threads/thread").json()["messages"] == messages
+        assert server.get("/threads/thread?run=r3").json()["messages"] == messages[:8]
+        assert server.post("/connect", json=run_input(run_id="visit")).status_code == 200
+        assert store.reads == 0
+
+
+async def test_a_run_that_was_closed_without_a_projection_is_projected_when_it_is_read(counting: Any) -> None:
+    await counting.open()
+    for number in range(3):
+        await write_run(counting, agent_input(f"r{number}", user(f"u{number}", "x")), text_message(f"a{number}", "y"))
+    first = Projections(counting, warn=ignore)
+    expected = (await first.load(SCOPE, THREAD)).conversation
+    await settle(first)
+    counting.reads = 0
+    assert (await Projections(counting, warn=ignore).load(SCOPE, THREAD)).conversation == expected
+    assert counting.reads == 0
+    # Another setting, and another version, read the log again.
+    await Projections(counting, history="server", warn=ignore).load(SCOPE, THREAD)
+    assert counting.reads > 0
+    await counting.close()
+
+
+@pytest.mark.parametrize("damage", ["format", "value", "parent"])
+async def test_a_projection_that_cannot_be_used_is_computed_again(damage: str) -> None:
+    store = MemoryStore()
+    await store.open()
+    await write_run(store, agent_input("r1", user("u1", "x")), text_message("a1", "y"))
+    await write_run(store, agent_input("r2", user("u2", "x")), text_message("a2", "y"))
+    reader = Projections(store, warn=ignore)
+    expected = (await reader.load(SCOPE, THREAD)).conversation
+    await settle(reader)
+    stored = {one.run_id: one.body for one in await store.projections(SCOPE, THREAD)}
+    body = stored["r2"]
+    if damage == "value":
+        digests = [digest for digest in _digests(store) if digest in body]
+        body = body.replace(digests[-1], b"?" * 16)
+    elif damage == "parent":
+        body = body.replace(b"\xa2r1", b"\xa2r9")
+    version = FORMAT + 1 if damage == "format" else FORMAT
+    await store.save_projections(SCOPE, THREAD, {"r2": RunProjection(format=version, body=body)})
+    for _ in range(2):
+        fresh = Projections(store, warn=ignore)
+        assert (await fresh.load(SCOPE, THREAD)).conversation == expected
+        await settle(fresh)
+    assert {one.run_id: one.body for one in await store.projections(SCOPE, THREAD)} == stored
+    await store.close()
+
+
+def _digests(store: MemoryStore) -> list[bytes]:
+    return list(store._threads.get(SCOPE, THREAD).values)  # type: ignore[union-attr]
+
+
+async def test_the_cache_is_bounded_in_bytes() -> None:
+    store = MemoryStore()
+    await store.open()
+    for thread in range(8):
+        given = agent_input("r", user("u", "x" * 100_000), thread_id=f"t{thread}")
+        await write_run(store, given, text_message("a", "y"))
+    projections = Projections(store, max_bytes=350_000, warn=ignore)
+    for thread in range(8):
+        await projections.load(SCOPE, f"t{thread}")
+        assert projections.cached_bytes <= 350_000
+    assert projections.cached_bytes > 200_000
+    small = Projections(store, max_bytes=1, warn=ignore)
+    await small.load(SCOPE, "t1")
+    await small.load(SCOPE, "t2")
+    assert 0 < small.cached_bytes < 150_000  # the last one stays
+    await store.close()
+
+
+async def settle(projections: Projections) -> None:
+    """Wait until the projections that were computed are stored."""
+    await projections.wait_until_saved()
+
+
+# The law of test_merge, on stored projections, with crashes
+
+
+class Crashing:
+    """A process that may die after any write, and its successor."""
+
+    def __init__(self, store: Store, rng: random.Random) -> None:
+        self.store = store
+        self.rng = rng
+        self.projections = Projections(store, warn=ignore)
+
+    async def restart(self) -> None:
+        if isinstance(self.store, SQLiteStore):
+            await self.store.close()
+            await self.store.open()
+        self.projections = Projections(self.store, warn=ignore)
+
+    async def run(self, given: RunAgentInput, events: list[Any]) -> bool:
+        """Write a run; return whether it has sent its events. A run of a dead process is ended by the next one."""
+        store, rng = self.store, self.rng
+        lease = await begin_run(store, given)
+        (record,) = [one for one in await store.runs(SCOPE, THREAD) if one.run_id == given.run_id]
+        crash = rng.choice(["", "", "", "begun", "sent", "computed", "refused"])
+        if crash == "begun":
+            await self.restart()
+            await store.append(lease, [RUN_LOST], end=RunEnd(outcome="error"))
+            return False
+        await append_events(store, lease, events)
+        if rng.random() < 0.2:
+            await self.projections.load(SCOPE, THREAD)  # a reader joins before the end
+        last = [encode_event(RunFinishedEvent(thread_id=THREAD, run_id=given.run_id))]
+        sent = None if rng.random() < 0.1 else given
+        projection = None
+        if crash != "sent" and rng.random() < 0.9:
+            projection = await self.projections.close_run(lease, record.first, last, sent)
+        if crash in ("sent", "computed"):
+            await self.restart()
+            last, projection = [RUN_LOST], None
+        elif crash == "refused":
+            self.projections.forget(SCOPE, THREAD)
+            last, projection = [RUN_LOST], None
+        await store.append(lease, last, end=RunEnd(outcome="success", projection=projection))
+        if rng.random() < 0.2:
+            await self.restart()
+        return True
+
+
+async def play_law(store: Store, seed: int, runs: int) -> None:
+    await store.open()
+    play, model = Play(seed), Model()
+    process = Crashing(store, play.rng)
+    latest: str | None = None
+    for number in range(runs):
+        run_id = f"r{number}"
+        parent = play.rng.choice(list(model.ends)) if model.ends and play.rng.random() < 0.25 else None
+        base = model.ends.get(parent or latest or "", [])
+        sent = play.sends([message for message, _ in base])
+        given = decode(encode(agent_input(run_id, *sent, parent_run_id=parent)), RunAgentInput)
+        events, made = play.says()
+        if not await process.run(given, events):
+            made = []
+        before = parent or latest
+        kept = model.keep_results(before, given.messages)
+        model.ends[run_id] = [*model.begin(base, kept), *((one, run_id) for one in made)]
+        own = {one.tool_call_id: one for one in made if isinstance(one, ToolMessage)}
+        model.results[run_id] = {**model.results.get(before or "", {}), **own}
+        latest = run_id
+        if play.rng.random() < 0.3:
+            assert await view_of(process.projections) == [message for message, _ in model.ends[run_id]]
+    for reader in (process.projections, Projections(store, warn=ignore)):
+        for run_id, end in model.ends.items():
+            assert await view_of(reader, run_id) == [message for message, _ in end]
+        await settle(reader)
+    await store.close()
+
+
+async def view_of(reader: Projections, run_id: str | None = None) -> list[Message]:
+    return (await reader.load(SCOPE, THREAD, run_id)).conversation.messages
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 14))
+async def test_the_law_of_merging_holds_after_a_crash_at_any_write(seed: int, runs: int) -> None:
+    await play_law(MemoryStore(), seed, runs)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_the_law_of_merging_holds_on_a_file_after_a_crash_at_any_write(tmp_path: Path, seed: int) -> None:
+    await play_law(SQLiteStore(tmp_path / "threads.db"), seed, 12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 10), st.sampled_from(["client", "server"]))
+async def test_stored_projections_are_what_the_log_says_also_of_messages_without_ids(
+    seed: int, runs: int, history: Any
+) -> None:
+    store = MemoryStore()
+    await store.open()
+    play = Play(seed)
+    process = Crashing(store, play.rng)
+    process.projections = Projections(store, history=history, warn=ignore)
+    held: list[Message] = []
+    for number in range(runs):
+        sent = play.sends(held)
+        if play.rng.random() < 0.4:
+            sent = [
+                replace(one, id=f"{PLACEHOLDER_PREFIX}{index}") if play.rng.random() < 0.8 else one
+                for index, one in enumerate(sent, 1)
+            ]
+        parent = f"r{play.rng.randrange(number)}" if number and play.rng.random() < 0.2 else None
+        given = decode(encode(agent_input(f"r{number}", *sent, parent_run_id=parent)), RunAgentInput)
+        await process.run(given, play.says()[0])
+        process.projections = Projections(store, history=history, warn=ignore)
+        held = await view_of(process.projections)
+    summary = await store.thread(SCOPE, THREAD)
+    plain = ThreadReader(
+        ThreadLog(store, SCOPE, THREAD), summary.created_at, history, "keep", ignore, uses_stored=False
+    )
+    await plain.catch_up(summary.last)
+    for number in range(runs):
+        found = await process.projections.load(SCOPE, THREAD, f"r{number}", with_known=True)
+        expected = await plain.project(f"r{number}", with_known=True)
+        for name in ("conversation", "client_instructions", "server_calls", "has_state", "last", "tip", "run_ends"):
+            assert getattr(found, name) == getattr(expected, name), name
+        for message in held:
+            assert found.known.has(message) == expected.known.has(message)
+            assert found.first_runs.find(message.id) == expected.first_runs.find(message.id)
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_an_inline_image_in_fifty_turns_is_stored_once(kind: str, tmp_path: Path) -> None:
+    data = random.Random(1).randbytes(750_000).hex()  # 1.5 MB, as a string without escapes
+    part = {"type": "image", "source": {"type": "data", "value": data, "mimeType": "image/png"}}
+    path = tmp_path / "threads.db"
+    store = MemoryStore(max_bytes=4_000_000) if kind == "memory" else SQLiteStore(path)
+    with serving(App(echo, store=store)) as server:
+        messages: list[Any] = [{"id": "image", "role": "user", "content": [part]}]
+        for number in range(10):
+            server.events(run_id=f"r{number}", messages=messages)
+            messages.append({"id": f"a{number}", "role": "assistant", "content": "An image."})
+            messages.append(user_json(f"u{number}", "What else?"))
+        found = server.get("/threads/thread").json()["messages"]
+        assert found[0]["content"][0]["source"]["value"] == data
+    if kind == "sqlite":
+        assert path.stat().st_size < 2 * len(data)
+
+
+async def test_an_unsaved_message_is_not_lost_with_its_cache() -> None:
+    """A value that only a failed write had is stored with the next run."""
+    store = MemoryStore()
+    await store.open()
+    process = Crashing(store, random.Random(0))
+    given = agent_input("r1", user("u1", "x"))
+    lease = await begin_run(store, given)
+    last = [encode_event(RunFinishedEvent(thread_id=THREAD, run_id="r1"))]
+    assert await process.projections.close_run(lease, 1, last, given) is not None
+    process.projections.forget(SCOPE, THREAD)
+    await store.append(lease, last, end=RunEnd(outcome="success"))
+    given = agent_input("r2", user("u1", "x"), AssistantMessage(id="mine", content="y"), user("u2", "z"))
+    lease = await begin_run(store, given)
+    last = [encode_event(RunFinishedEvent(thread_id=THREAD, run_id="r2"))]
+    projection = await process.projections.close_run(lease, 3, last, given)
+    await store.append(lease, last, end=RunEnd(outcome="success", projection=projection))
+    fresh = Projections(store, warn=ignore)
+    assert [one.id for one in await view_of(fresh)] == ["u1", "mine", "u2"]
+    await store.close()
