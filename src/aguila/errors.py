@@ -12,6 +12,7 @@
     ├── RunFailed                the run reported its own failure (RUN_ERROR): .message .code
     │   └── RunNotStored         an agent needs a stored run, and this one is not stored
     ├── StreamTruncated          the stream ended before the run did, or never started although the run may have
+    ├── LimitExceeded            a response is larger or longer than the client allows: .limit
     ├── HTTPRejected             the server refused the request before any stream: .status .code .body
     ├── TransportFailed          the server is unreachable, or the connection broke before its response
     ├── AuthFailed               the application's ``auth`` failed; its exception is the cause
@@ -187,6 +188,18 @@ class StreamTruncated(AguilaError):
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self.message = message
+        self.conversation: Any = None
+
+
+class LimitExceeded(AguilaError):
+    """The response to a client has more events or bytes, or takes longer, than allowed. A run goes on on the server.
+
+    ``limit`` is the name of the client's parameter: ``max_events``, ``max_bytes`` or ``max_seconds``.
+    """
+
+    def __init__(self, limit: str, value: float, unit: str) -> None:
+        super().__init__(f"the response has more than {value:g} {unit}; raise {limit} of the client to allow more")
+        self.limit = limit
         self.conversation: Any = None
 
 

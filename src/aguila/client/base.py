@@ -49,7 +49,9 @@ class ClientBase(ABC, Generic[TransportT]):
     ``peer_version`` is the protocol version of an older server, and requests have its form. ``compat`` says how many
     older forms are accepted. ``reconnect`` says when to reconnect, None never. ``max_rounds`` limits how often a run is
     continued with tool results. ``refresh_stale`` fetches the thread after a run in which a state patch did not apply.
-    ``warn`` receives a notice of everything that was tolerated; by default it is logged.
+    ``max_size`` limits one event in bytes. ``max_events``, ``max_bytes`` and ``max_seconds`` limit what one run, or one
+    document, may send; beyond them ``LimitExceeded`` is raised. ``warn`` receives a notice of everything that was
+    tolerated; by default it is logged.
 
     Raise TypeError or ValueError with the name of an invalid parameter.
     """
@@ -76,6 +78,9 @@ class ClientBase(ABC, Generic[TransportT]):
         refresh_stale: bool = False,
         warn: Warn | None = None,
         max_size: int = MAX_SIZE,
+        max_events: int = 10_000_000,
+        max_bytes: int = 4 * 1024 * 1024 * 1024,
+        max_seconds: float = 24 * 3600.0,
         new_id: Callable[[], str] | None = None,
         now: Callable[[], datetime] | None = None,
     ) -> None:
@@ -115,6 +120,9 @@ class ClientBase(ABC, Generic[TransportT]):
             refresh_stale=refresh_stale,
             warn=warn or log_notice,
             max_size=max_size,
+            max_events=max_events,
+            max_bytes=max_bytes,
+            max_seconds=max_seconds,
             new_id=new_id or (lambda: str(uuid4())),
             now=now or (lambda: datetime.now(UTC)),
         )

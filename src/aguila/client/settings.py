@@ -55,6 +55,9 @@ class Settings(msgspec.Struct, kw_only=True):
     refresh_stale: bool
     warn: Warn
     max_size: int
+    max_events: int
+    max_bytes: int
+    max_seconds: float
     new_id: Callable[[], str]
     now: Callable[[], datetime]
     clock: Callable[[], float] = time.monotonic

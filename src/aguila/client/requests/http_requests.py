@@ -17,7 +17,7 @@ from aguila.client.requests.urls import check_headers, display_url, merge_header
 from aguila.client.transports.base import Request, Timeouts
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.values import is_array, is_object
-from aguila.errors import HTTPRejected, TransportFailed
+from aguila.errors import HTTPRejected, LimitExceeded, TransportFailed
 
 if TYPE_CHECKING:
     from aguila.client.settings import Settings
@@ -105,7 +105,9 @@ def fetch(settings: Settings, request: Request) -> Program[tuple[Head, bytes]]:
     """Send a request and read the response. Raise ``HTTPRejected`` unless it is a success."""
     head = yield from open_response(settings, request, "answer")
     is_success = 200 <= head.status < 300
-    body = yield from read_body(settings, request, None if is_success else _MAX_REFUSAL)
+    body = yield from read_body(settings, request, settings.max_bytes if is_success else _MAX_REFUSAL)
+    if len(body) > settings.max_bytes:
+        raise LimitExceeded("max_bytes", settings.max_bytes, "bytes")
     if not is_success:
         raise rejection(head, body, settings.now())
     return head, body

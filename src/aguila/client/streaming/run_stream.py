@@ -25,7 +25,7 @@ from aguila.client.middleware import Chain
 from aguila.client.requests.http_requests import explain_failure, open_response, read_body, rejection
 from aguila.client.requests.urls import merge_headers
 from aguila.client.streaming.cursor import Cursor
-from aguila.client.streaming.read_limits import ReadLimits
+from aguila.client.streaming.read_limits import ReadLimits, RunBudget
 from aguila.client.streaming.response_reader import ResponseReader, is_unspecific, reader_for
 from aguila.client.transports.base import Request
 from aguila.codec import EventDecoder
@@ -33,7 +33,7 @@ from aguila.codec.dialects import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.notices import Notice
 from aguila.codec.sse import Frame
-from aguila.errors import AguilaError, HTTPRejected, ProtocolError, StreamTruncated, TransportFailed
+from aguila.errors import AguilaError, HTTPRejected, LimitExceeded, ProtocolError, StreamTruncated, TransportFailed
 from aguila.offload import LARGE
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
@@ -77,6 +77,7 @@ class RunStream:
         self._may_have_started = False
         self._unspecific: Head | None = None  # head of a response that may not be a stream, until its first event
         self._attempts = 0
+        self._budget = RunBudget(settings)
         self._is_resumed = False
         self._has_run_ended = False  # the stream may still be open
         self._is_done = False  # the rest of the stream is not needed
@@ -206,7 +207,7 @@ class RunStream:
         limits = ReadLimits(timeouts, self._settings.clock, has_events=self._consumed > 0)
         unread = bytearray()  # the body of a response that may not be a stream
         while True:
-            wait = limits.next_wait()
+            wait = self._budget.shorten(limits.next_wait())
             if limits.is_up:
                 yield Close()
                 is_late = limits.is_lingering
@@ -215,6 +216,7 @@ class RunStream:
                 data: bytes = yield Read(wait)
             except TransportFailed as error:
                 yield Close()
+                self._budget.check_time()
                 return explain_failure(error, limits.name, timeouts)
             # An incomplete event is copied and decoded when it ends. A large one would block the event loop.
             is_large = reader.buffered + len(data) > LARGE
@@ -222,6 +224,12 @@ class RunStream:
                 frames = yield from _offloaded(partial(reader.feed, data))
             else:
                 frames = reader.feed(data) if data else self._last_frames(reader)
+            try:
+                self._budget.spend(len(data), len(frames))
+            except LimitExceeded as error:
+                yield Close()
+                error.conversation = self._consumer.conversation
+                raise
             if self._unspecific is not None:
                 if len(unread) < _MAX_BODY:
                     unread += data
