@@ -20,6 +20,7 @@ DAMAGE = {
     f"WHERE place >> 32 = {BRANCHES})": "the log continues with event",
     f"UPDATE threads SET last = last + 3 WHERE key = {OPEN}": "the log ends with event",
     f"UPDATE threads SET bytes = bytes + 1 WHERE key = {OPEN}": "and its row says",
+    "DELETE FROM metadata_members": "metadata_members: 1 rows are missing",
     f"UPDATE log SET events = CAST('[]' AS BLOB) WHERE place >> 32 = {OPEN} AND first = 1": "is not a JSON object",
     f"UPDATE log SET events = 'text' WHERE place >> 32 = {OPEN} AND first = 1": "the batch from event 1 is not bytes",
     f"UPDATE log SET events = CAST(replace(CAST(events AS TEXT), 'RUN_FINISHED', 'RUN_ENDED') AS BLOB) "

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final, TypeGuard
 
+import msgspec
+
 from aguila.codec.json.large_strings import LARGE
 from aguila.errors import CursorExpired
 
@@ -60,6 +62,26 @@ def to_milliseconds(seconds: float) -> int:
 def size_of_details(title: str | None, metadata: bytes | None) -> int:
     """Return the bytes of a thread's title and metadata."""
     return len((title or "").encode()) + len(metadata or b"")
+
+
+def list_members(metadata: bytes | None) -> set[tuple[str, str]]:
+    """Return the name and the indexed value of each member of a metadata object.
+
+    The value is "s" and the text of a string, or "" for another value. What UTF-8 cannot encode is replaced, so a
+    thread that is found by an index is compared with ``MetadataFilter.matches``.
+    """
+    members: dict[str, Any] = {} if metadata is None else msgspec.json.decode(metadata)
+    return {(encodable(name), index_value(value)) for name, value in members.items()}
+
+
+def index_value(value: Any) -> str:
+    """Return the indexed value of a member of metadata; see ``list_members``."""
+    return "s" + encodable(value) if isinstance(value, str) else ""
+
+
+def encodable(text: str) -> str:
+    """Return a text in which what UTF-8 cannot encode is replaced."""
+    return text.encode(errors="replace").decode()
 
 
 def is_title(value: Any) -> TypeGuard[str]:

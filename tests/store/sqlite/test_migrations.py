@@ -14,7 +14,7 @@ import pytest
 from contract.support import Clock, events_of, lines, start, statuses
 
 from aguila.errors import CursorExpired, StoreUnavailable
-from aguila.store import RunEnd, SQLiteStore
+from aguila.store import MetadataFilter, RunEnd, SQLiteStore
 from aguila.store.sqlite.migrations import OLDEST, SCHEMA
 
 pytestmark = pytest.mark.anyio
@@ -79,6 +79,8 @@ async def test_a_file_of_schema_10_keeps_agents_and_titles(path: Path):
     await store.open()
     summary = await store.thread("a", "titled")
     assert (summary.agent, summary.title, summary.archived, summary.metadata) == ("helper", "Title", True, b'{"m":1}')
+    for filters in ({"metadata": MetadataFilter("m")}, {"agent": "helper"}, {"archived": True}):
+        assert [one.thread_id for one in await store.threads("a", **filters)] == ["titled"]
     await store.close()
 
 

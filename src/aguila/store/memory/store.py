@@ -387,9 +387,7 @@ class MemoryStore(Store):
     ) -> Sequence[ThreadSummary]:
         self._opened()
         found: list[ThreadSummary] = []
-        for thread in self._threads.newest_first(scope):
-            if before is not None and thread.position >= before:
-                continue
+        for thread in self._threads.newest_first(scope, before, archived, metadata):
             if agent not in (None, thread.agent) or archived not in (None, thread.archived):
                 continue
             if metadata is not None and not metadata.matches(thread.metadata):
@@ -402,7 +400,7 @@ class MemoryStore(Store):
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
         thread = self._thread(scope, thread_id)
         self._make_room(update.size, keep=thread)
-        self._threads.grow(thread, thread.update(update))
+        self._threads.update(thread, update)
         return thread.summary()
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:

@@ -45,7 +45,7 @@ class Thread:
         self.first = first
         self.last = first - 1
         self.bytes = 0
-        self.position = 0
+        self.position = -1
         self.batches: list[Batch] = []
         self.firsts: list[int] = []
         self.runs: dict[str, RunRecord] = {}

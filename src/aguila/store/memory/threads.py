@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from aguila.store.archive import ThreadArchive
-from aguila.store.base import Batch, InterruptRecord, RunEnd, RunRecord
+from aguila.store.base import Batch, InterruptRecord, MetadataFilter, RunEnd, RunRecord, ThreadUpdate
 from aguila.store.encoding import hash_thread
 from aguila.store.feed import Key
+from aguila.store.memory.scope_index import ScopeIndex
 from aguila.store.memory.thread import Thread
 
 MAX_REMOVED = 20_000
@@ -22,6 +23,7 @@ class Threads:
     def __init__(self) -> None:
         self.bytes = 0
         self._threads: dict[Key, Thread] = {}  # the last one was updated last
+        self._scopes: dict[str, ScopeIndex] = {}
         self._position = 0
         self._raised: dict[Key, dict[str, None]] = {}  # (scope, interrupt) -> ids of its threads, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
@@ -41,9 +43,23 @@ class Threads:
         """Return a thread, or None."""
         return self._threads.get((scope, thread_id))
 
-    def newest_first(self, scope: str) -> Iterator[Thread]:
-        """Iterate over the threads of a scope, the one updated last first."""
-        return (thread for key, thread in reversed(self._threads.items()) if key[0] == scope)
+    def newest_first(
+        self,
+        scope: str,
+        before: int | None = None,
+        archived: bool | None = None,
+        metadata: MetadataFilter | None = None,
+    ) -> Iterator[Thread]:
+        """Iterate over threads of a scope, the one updated last first; see ``ScopeIndex.newest_first``."""
+        index = self._scopes.get(scope)
+        return iter(()) if index is None else index.newest_first(before, archived, metadata)
+
+    def update(self, thread: Thread, update: ThreadUpdate) -> None:
+        """Change the title, the archived flag or the metadata of a thread."""
+        index = self._scopes[thread.key[0]]
+        index.remove_details(thread)
+        self.grow(thread, thread.update(update))
+        index.add_details(thread)
 
     def count_running(self, scope: str) -> int:
         """Return the number of open runs of a scope."""
@@ -65,10 +81,14 @@ class Threads:
         """Append events to a thread, which becomes the one updated last."""
         batch = thread.write(events, now)
         self.grow(thread, size)
-        del self._threads[thread.key]
-        self._threads[thread.key] = thread
-        self._position += 1
-        thread.position = self._position
+        if thread.position != self._position:  # otherwise it is the one updated last
+            del self._threads[thread.key]
+            self._threads[thread.key] = thread
+            self._position += 1
+            index = self._scopes.get(thread.key[0])
+            if index is None:
+                index = self._scopes[thread.key[0]] = ScopeIndex()
+            index.move(thread, self._position)
         return batch
 
     def grow(self, thread: Thread, size: int) -> None:
@@ -105,13 +125,17 @@ class Threads:
             self.grow(thread, len(end.session) - len(thread.session or b""))
             thread.session = end.session
         if end.update is not None:
-            self.grow(thread, thread.update(end.update))
+            self.update(thread, end.update)
 
     def remove(self, thread: Thread) -> None:
         """Remove a thread and remember its last sequence number."""
         del self._threads[thread.key]
         self.bytes -= thread.bytes
         scope, thread_id = thread.key
+        index = self._scopes[scope]
+        index.remove(thread)
+        if not index:
+            del self._scopes[scope]
         removed = hash_thread(scope, thread_id)
         self.note_removed(removed, thread.last)
         for interrupt_id in thread.interrupts:
@@ -138,6 +162,7 @@ class Threads:
         for interrupt in archive.interrupts:
             self._note_raised(thread, interrupt.interrupt_id)
         self.write(thread, (), thread.restore(archive), archive.updated_at)
+        self._scopes[archive.scope].add_details(thread)
 
     def _note_raised(self, thread: Thread, interrupt_id: str) -> None:
         scope, thread_id = thread.key

@@ -205,6 +205,7 @@ def restore_thread(db: sqlite3.Connection, archive: ThreadArchive, replace: bool
     if archive.title is not None or archive.metadata is not None:
         values = (thread, archive.title, archive.metadata)
         db.execute("INSERT INTO details (thread, title, metadata) VALUES (?, ?, ?)", values)
+        thread_writes.add_members(db, scope, thread, archive.metadata)
     for batch, rows in batches:
         run_writes.write_log(db, thread, batch.first - 1, rows, batch.at)
     for run in archive.runs:

@@ -17,7 +17,7 @@ import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
 from aguila.errors import NotFound, StoreUnavailable
-from aguila.store.encoding import decode_row, hash_blob, size_of_details
+from aguila.store.encoding import decode_row, hash_blob, list_members, size_of_details
 from aguila.store.run_inputs import (
     DIGEST,
     StoredJSON,
@@ -322,10 +322,24 @@ def _check_orphans(db: sqlite3.Connection) -> Iterator[str]:
     (count,) = db.execute("SELECT count(*) FROM log WHERE place >> 32 NOT IN (SELECT key FROM threads)").fetchone()
     if count:
         yield f"log: {count} rows belong to no thread"
+    yield from _check_members(db)
     positions = db.execute("SELECT scope, touched FROM threads ORDER BY scope, touched").fetchall()
     for one, other in pairwise(positions):
         if one == other:
             yield f"scope {one[0]!r} has two threads at position {one[1]}"
+
+
+def _check_members(db: sqlite3.Connection) -> Iterator[str]:
+    wanted = {
+        (scope, name, value, key)
+        for scope, key, metadata in db.execute(
+            "SELECT t.scope, t.key, d.metadata FROM details d JOIN threads t ON t.key = d.thread"
+        )
+        for name, value in list_members(metadata)
+    }
+    found = set(db.execute("SELECT scope, name, value, thread FROM metadata_members"))
+    if wanted != found:
+        yield f"metadata_members: {len(wanted - found)} rows are missing, and {len(found - wanted)} match no metadata"
 
 
 def _is_json(data: bytes) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from aguila.store import refusals
 from aguila.store.base import (
+    DEFAULT_AGENT,
     RECENT_THREADS,
     Batch,
     Blob,
@@ -19,7 +20,7 @@ from aguila.store.base import (
     RunRecord,
     ThreadSummary,
 )
-from aguila.store.encoding import check_cursor, decode_row
+from aguila.store.encoding import check_cursor, decode_row, encodable, index_value
 from aguila.store.feed import Key, cut
 from aguila.store.sqlite.large_values import read_value, select_value
 
@@ -46,6 +47,9 @@ SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM ru
   (SELECT r.run_id FROM runs r WHERE r.key = t.running), t.touched, t.agent, d.title, t.archived, d.metadata
 FROM threads t LEFT JOIN details d ON d.thread = t.key
 """
+
+MAX_INDEXED: Final = 256
+"""Of a metadata filter, more threads than this are read in the order of their last update until a page is full."""
 
 _LOG = f"SELECT first, {select_value('events')}, place, at FROM log WHERE place > ? AND place < ? ORDER BY place"  # noqa: S608
 
@@ -226,18 +230,28 @@ def list_threads(
     metadata: MetadataFilter | None,
 ) -> Sequence[ThreadSummary]:
     """Return threads of a scope, last updated first. None selects every agent, or archived threads and others."""
-    below = 2**62 if before is None else before
-    rows = db.execute(
-        f"""
-        {_SUMMARY} WHERE t.scope = ?1 AND t.touched < ?2 AND (?3 IS NULL OR t.agent = ?3)
-          AND (?4 IS NULL OR t.archived = ?4) AND (?5 OR d.metadata IS NOT NULL) ORDER BY t.touched DESC LIMIT ?6
-        """,
-        (scope, below, agent, archived, metadata is None, limit if metadata is None else -1),
-    )
-    found = map(_summary, rows)
-    if metadata is not None:
-        found = islice((one for one in found if metadata.matches(one.metadata)), limit)
-    return list(found)
+    # The conditions of the partial indexes are written out: SQLite uses an index only if a query implies its condition.
+    where = "t.scope = :scope AND t.touched < :below"
+    if agent is not None:
+        where += " AND t.agent = :agent" + ("" if agent == DEFAULT_AGENT else " AND t.agent <> 'default'")
+    if archived is not None:
+        where += f" AND t.archived = {int(archived)}"
+    values: dict[str, Any] = {"scope": scope, "below": 2**62 if before is None else before, "agent": agent}
+    if metadata is None:
+        rows = db.execute(f"{_SUMMARY} WHERE {where} ORDER BY t.touched DESC LIMIT :limit", {**values, "limit": limit})
+        return [_summary(row) for row in rows]
+    members = "m.scope = :scope AND m.name = :name" + ("" if metadata.value is None else " AND m.value = :value")
+    values |= {"name": encodable(metadata.key), "value": index_value(metadata.value), "most": MAX_INDEXED}
+    count = f"SELECT count(*) FROM (SELECT 1 FROM metadata_members m WHERE {members} LIMIT :most)"  # noqa: S608
+    if db.execute(count, values).fetchone()[0] == MAX_INDEXED:
+        if metadata.value is not None:
+            where += f" AND EXISTS (SELECT 1 FROM metadata_members m WHERE {members} AND m.thread = t.key)"  # noqa: S608
+        query = f"{_SUMMARY} WHERE {where} ORDER BY t.touched DESC"
+    else:  # "cross": SQLite reads the tables in this order
+        source = "metadata_members m CROSS JOIN threads t ON t.key = m.thread"
+        query = f"{_SUMMARY.replace('threads t', source)} WHERE {members} AND {where} ORDER BY t.touched DESC"
+    found = map(_summary, db.execute(query, values))
+    return list(islice((one for one in found if metadata.matches(one.metadata)), limit))
 
 
 def list_interrupts(db: sqlite3.Connection, scope: str, thread_id: str) -> Sequence[InterruptRecord]:

@@ -15,11 +15,23 @@ CREATE TABLE threads (
   UNIQUE (scope, thread_id)
 );
 CREATE INDEX threads_touched ON threads (scope, touched);
+-- For lists of archived threads, and of the threads of one of several agents. The usual thread is in neither, since
+-- every append changes "touched".
+CREATE INDEX threads_archived ON threads (scope, touched) WHERE archived = 1;
+CREATE INDEX threads_agent ON threads (scope, agent, touched) WHERE agent <> 'default';
 -- Covers the count of running runs in a scope, which every "begin" needs.
 CREATE INDEX threads_running ON threads (scope, running) WHERE running IS NOT NULL;
 
 -- Title and metadata are not columns of "threads", because every append rewrites the row of its thread.
 CREATE TABLE details (thread INTEGER PRIMARY KEY, title TEXT, metadata BLOB);
+-- The members of the metadata, to find threads by them. "value" is 's' and the text of a string, '' for other values.
+CREATE TABLE metadata_members (
+  scope TEXT NOT NULL,
+  name TEXT NOT NULL,
+  value TEXT NOT NULL,
+  thread INTEGER NOT NULL,
+  PRIMARY KEY (scope, name, value, thread)
+) WITHOUT ROWID;
 
 -- No AUTOINCREMENT here or in "threads": its counter would be one more page to write when a run begins.
 CREATE TABLE runs (

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.base import Blob, Retention, ThreadSummary, ThreadUpdate
-from aguila.store.encoding import SMALL_RUN, hash_thread, size_of_details
+from aguila.store.encoding import SMALL_RUN, hash_thread, list_members, size_of_details
 from aguila.store.feed import Key
 from aguila.store.sqlite import queries
 from aguila.store.sqlite.large_values import insert
@@ -32,10 +32,25 @@ def change_details(db: sqlite3.Connection, key: int, update: ThreadUpdate) -> No
     metadata = old[1] if update.metadata is UNSET else update.metadata
     if (title, metadata) != old:
         db.execute("INSERT OR REPLACE INTO details (thread, title, metadata) VALUES (?, ?, ?)", (key, title, metadata))
+        if metadata != old[1]:
+            (scope,) = db.execute("SELECT scope FROM threads WHERE key = ?", (key,)).fetchone()
+            _remove_members(db, scope, key, old[1])
+            add_members(db, scope, key, metadata)
         grown = size_of_details(title, metadata) - size_of_details(*old)
         db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (grown, key))
     if update.archived is not UNSET:
         db.execute("UPDATE threads SET archived = ? WHERE key = ?", (update.archived, key))
+
+
+def add_members(db: sqlite3.Connection, scope: str, key: int, metadata: bytes | None) -> None:
+    """Index the metadata of a thread."""
+    rows = [(scope, name, value, key) for name, value in list_members(metadata)]
+    db.executemany("INSERT INTO metadata_members (scope, name, value, thread) VALUES (?, ?, ?, ?)", rows)
+
+
+def _remove_members(db: sqlite3.Connection, scope: str, key: int, metadata: bytes | None) -> None:
+    rows = [(scope, name, value, key) for name, value in list_members(metadata)]
+    db.executemany("DELETE FROM metadata_members WHERE scope = ? AND name = ? AND value = ? AND thread = ?", rows)
 
 
 def delete_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> None:
@@ -155,6 +170,8 @@ def remove_thread(db: sqlite3.Connection, key: int, scope: str, thread_id: str) 
     db.execute(
         "DELETE FROM log WHERE place > ? AND place < ?", (queries.log_place(key, 0), queries.log_place(key + 1, 0))
     )
+    for (metadata,) in db.execute("SELECT metadata FROM details WHERE thread = ?", (key,)).fetchall():
+        _remove_members(db, scope, key, metadata)
     for table in ("runs", "messages", "projected_values", "interrupts", "effects", "sessions", "details"):
         db.execute(f"DELETE FROM {table} WHERE thread = ?", (key,))  # noqa: S608 - our own names
     db.execute(
