@@ -1,21 +1,47 @@
-"""``python tests/peers/matrix.py [PEER ...]``: try every feature on every peer and write ``docs/peers.md``.
+"""``python tests/peers/matrix.py [PEER ...]``: try every feature on every peer and write the tables.
 
-With names only those peers are tried, and nothing is written.
+``docs/peers.md`` has the servers of others, called by our client; ``docs/frameworks.md`` has the agents of frameworks
+behind ``App``, and the servers of others behind ``upstream``. With names only those peers are tried, and nothing is
+written.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 from collections.abc import Collection
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from environments import PEERS, REPOSITORY, Blocked, Peer, Running, running, versions
+sys.path.append(str(Path(__file__).parents[1] / "support"))  # as pytest does
+
+from environments import FRAMEWORKS, PEERS, REPOSITORY, Blocked, Peer, Running, running, versions
 from features import FEATURES, FRAMEWORK_FEATURES, Broken, Trial, error_text
+from serving import serving
 
+from aguila import App
 from aguila.errors import AguilaError, ProtocolError
+from aguila.frameworks import upstream
 
 PAGE = REPOSITORY / "docs" / "peers.md"
+FRAMEWORKS_PAGE = REPOSITORY / "docs" / "frameworks.md"
+BEGIN, END = "<!-- frameworks:begin -->", "<!-- frameworks:end -->"
+
+FAULTS = {
+    (
+        "llama_index_app",
+        "front-end tool",
+    ): "llama-index-protocols-ag-ui gives the result to the model as a user message",
+    ("llama_index_app", "reasoning"): "llama-index-protocols-ag-ui sends no reasoning",
+    ("llama_index_app", "interrupt"): "llama-index-protocols-ag-ui has no interrupts",
+    ("agno_app", "reasoning"): "Agno's interface does not send the reasoning of a model that streams it",
+    (
+        "langgraph",
+        "cancel",
+    ): "ag-ui-langgraph's endpoint continues after the connection was closed; langgraph.agent stops",
+}
+"""Why a cell fails, where that is known: whose fault it is."""
 
 
 class Cell(NamedTuple):
@@ -83,7 +109,6 @@ def try_peer(peer: Peer, features: Collection[str] = FEATURES) -> Column:
 
 def page(columns: dict[Peer, Column]) -> str:
     """The matrix and what there is to say, as Markdown."""
-    head = ["", *(peer.title for peer in columns)]
     lines = [
         "# Third-party servers",
         "",
@@ -94,20 +119,9 @@ def page(columns: dict[Peer, Column]) -> str:
         "refer to the notes below: findings of our strictest verifier and of the client. [rules.md](rules.md) explains",
         "rule ids.",
         "",
-        "| " + " | ".join(head) + " |",
-        "|" + "---|" * len(head),
     ]
     notes: dict[Peer, list[str]] = {peer: [] for peer in columns}
-    for feature in FEATURES:
-        row = [feature]
-        for peer, column in columns.items():
-            cell = column[feature]
-            numbers = [_number(notes[peer], remark) for remark in cell.remarks]
-            if cell.reason:
-                numbers.insert(0, _number(notes[peer], f"{feature} {cell.verdict}: {cell.reason}"))
-            told = f" ({', '.join(str(number) for number in sorted(numbers))})" if numbers else ""
-            row.append(f"{cell.verdict if cell.verdict == 'works' else f'**{cell.verdict}**'}{told}")
-        lines.append("| " + " | ".join(row) + " |")
+    lines += table(columns, FEATURES, notes)
     for peer in columns:
         lines += [
             "",
@@ -120,6 +134,87 @@ def page(columns: dict[Peer, Column]) -> str:
     return "\n".join([*lines, *CLIENTS]) + "\n"
 
 
+def table(columns: dict[Peer, Column], features: Collection[str], notes: dict[Peer, list[str]]) -> list[str]:
+    """The lines of a table of verdicts. Reasons and remarks are added to the notes of their peer."""
+    head = ["", *(peer.title for peer in columns)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for feature in features:
+        row = [feature]
+        for peer, column in columns.items():
+            cell = column[feature]
+            numbers = [_number(notes[peer], remark) for remark in cell.remarks]
+            if cell.reason:
+                fault = FAULTS.get((peer.name, feature))
+                reason = cell.reason if fault is None else f"{fault} ({cell.reason})"
+                numbers.insert(0, _number(notes[peer], f"{feature} {cell.verdict}: {reason}"))
+            told = f" ({', '.join(str(number) for number in sorted(numbers))})" if numbers else ""
+            row.append(f"{cell.verdict if cell.verdict == 'works' else f'**{cell.verdict}**'}{told}")
+        lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def frameworks_section(apps: dict[Peer, Column], gateways: dict[Peer, Column]) -> str:
+    """The tables of ``docs/frameworks.md``, as Markdown."""
+    lines = [
+        BEGIN,
+        "",
+        "### What works",
+        "",
+        "One scripted conversation for each framework behind `App`, over HTTP with our client. Each has its own",
+        "environment (`make peers`; `make test` runs the first three columns).",
+        "",
+    ]
+    for title, columns, features in (("", apps, FRAMEWORK_FEATURES), ("upstream", gateways, FEATURES)):
+        if title:
+            lines += ["", "Servers of others behind `upstream`:", ""]
+        notes: dict[Peer, list[str]] = {peer: [] for peer in columns}
+        lines += table(columns, features, notes)
+        lines.append("")
+        for peer in columns:
+            said = "; ".join(f"({number}) {note}" for number, note in enumerate(notes[peer], 1))
+            lines.append(f"- **{peer.title}** ({versions(peer)}){': ' + said if said else ''}")
+    return "\n".join([*lines, "", END])
+
+
+def write_frameworks(section: str) -> None:
+    """Replace the tables of ``docs/frameworks.md``."""
+    before, _, rest = FRAMEWORKS_PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    FRAMEWORKS_PAGE.write_text(f"{before}{section}{after}")
+
+
+class Gateway(NamedTuple):
+    """Our server before a peer: clients call it, and the peer counts."""
+
+    url: str
+    pid: int
+    peer: Running
+
+    def counts(self) -> dict[str, int]:
+        return self.peer.counts()
+
+
+STATE_KEYS = {"langgraph": ["count"]}
+
+
+def try_upstream(peer: Peer) -> Column:
+    """Try all features of one peer behind ``upstream``."""
+    try:
+        with running(peer) as server, tempfile.TemporaryDirectory() as folder:
+            options = {"protobuf": peer.is_protobuf, "options": {"trust_env": False}}
+            agent = upstream(server.url, client=options, state_keys=STATE_KEYS.get(peer.name))
+            with serving(App(agent, store=Path(folder) / "threads.db")) as front:
+                gateway: Any = Gateway(front.url + "/", 0, server)
+
+                async def all_features() -> Column:
+                    seen_as = peer._replace(is_protobuf=False)
+                    return {name: await try_feature(seen_as, gateway, name) for name in FEATURES}
+
+                return asyncio.run(all_features())
+    except Blocked as blocked:
+        return {name: Cell("blocked", str(blocked)) for name in FEATURES}
+
+
 def _number(notes: list[str], remark: str) -> int:
     if remark not in notes:
         notes.append(remark)
@@ -127,16 +222,22 @@ def _number(notes: list[str], remark: str) -> int:
 
 
 def main(names: list[str]) -> int:
-    unknown = set(names) - {peer.name for peer in PEERS}
+    unknown = set(names) - {peer.name for peer in (*PEERS, *FRAMEWORKS)}
     if unknown:
         print(f"no such peer: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
-    columns = {peer: try_peer(peer) for peer in PEERS if not names or peer.name in names}
+    chosen = [peer for peer in PEERS if not names or peer.name in names]
+    columns = {peer: try_peer(peer) for peer in chosen}
     written = page(columns)
-    print(written)
+    gateways = {peer: try_upstream(peer) for peer in chosen}
+    apps = {peer: try_peer(peer, FRAMEWORK_FEATURES) for peer in FRAMEWORKS if not names or peer.name in names}
+    section = frameworks_section(apps, gateways)
+    print(written, section, sep="\n")
     if not names:
         PAGE.write_text(written)
-    blocked = [peer.title for peer, column in columns.items() if any(c.verdict == "blocked" for c in column.values())]
+        write_frameworks(section)
+    found = {**columns, **gateways, **apps}
+    blocked = [peer.title for peer, column in found.items() if any(c.verdict == "blocked" for c in column.values())]
     return 1 if blocked else 0
 
 

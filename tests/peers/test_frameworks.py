@@ -44,6 +44,14 @@ def test_random_histories_return_from_the_messages_of_the_framework(name: str) -
     assert done.returncode == 0, done.stderr
 
 
+def test_the_details_of_langgraph() -> None:
+    install("langgraph_app")
+    command = [interpreter(peer_named("langgraph_app")), str(HERE / "servers" / "langgraph_details.py")]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY / "src")}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_tool_turn_of_langgraph_takes_less_than_3_kb() -> None:
     install("langgraph_app")
     with running(peer_named("langgraph_app")) as server:

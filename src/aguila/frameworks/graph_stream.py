@@ -50,6 +50,7 @@ class GraphStream:
         """Answers that are streaming, by namespace and id."""
         self._steps: dict[str, tuple[str, str | None]] = {}  # name and owner by task
         self._subagents: dict[Namespace, str] = {}
+        self._held: set[str] = set()  # ids of the messages of the state
         self.has_removed = False
         """Whether a node has removed messages."""
 
@@ -64,6 +65,9 @@ class GraphStream:
 
     def catch_up(self, messages: Sequence[Any]) -> Iterator[Event]:
         """Yield the messages of the state that were not streamed: a node may return them as tuples or dicts."""
+        ids = {message.id for message in messages}
+        self.has_removed = self.has_removed or not self._held <= ids
+        self._held = ids
         start = len(messages)
         while start > 0 and messages[start - 1].id not in self._known:
             start -= 1
@@ -133,9 +137,7 @@ class GraphStream:
 
     def _message(self, namespace: Namespace, message: Any, node: str | None) -> Iterator[Event]:
         kind = message.type
-        if kind == "remove":
-            self.has_removed = True
-        elif kind == "AIMessageChunk":
+        if kind == "AIMessageChunk":
             yield from self._chunk(namespace, message, node)
         elif message.id in self._known:
             return  # a node has returned what it was given
