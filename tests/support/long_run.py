@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -79,4 +80,6 @@ def store_events(path: Path, events: list[dict[str, Any]], **members: Any) -> No
         await store.append(lease, data[-1:], end=RunEnd(outcome="success"))
         await store.close()
 
-    asyncio.run(write())
+    # In a thread of its own: the caller may have an event loop, as Playwright has.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, write()).result()

@@ -21,6 +21,7 @@ if WHICH:
     from aguila_process import AguilaProcess
     from chat_page import ChatPage
     from frontends_matrix import CHROMIUM_FLAGS
+    from inspector_page import InspectedThread
     from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
     from recipes import CHROMIUM, REPOSITORY
     from serving import serving
@@ -73,6 +74,11 @@ if WHICH:
         for context in contexts:
             context.close()
         assert console == []
+
+    @pytest.fixture
+    def thread(server: AguilaProcess, open_page: Callable[..., ChatPage]) -> InspectedThread:
+        """A thread to be inspected."""
+        return InspectedThread(server, open_page)
 
     def watch(page: Page, url: str, console: list[str]) -> None:
         """Record what the console says, and requests to other hosts."""

@@ -186,9 +186,7 @@ function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile }:
           ref={file}
           type="file"
           accept=".jsonl,.ndjson,.sse,.txt,.json"
-          aria-label="Open recording"
-          class="offscreen"
-          tabIndex={-1}
+          hidden
           onChange={(event) => {
             onFile(event.currentTarget.files?.[0]);
             event.currentTarget.value = "";

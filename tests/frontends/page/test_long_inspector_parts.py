@@ -1,0 +1,113 @@
+"""More of the inspector in Chromium: cost, comparison, files, widths, keyboard."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from chat_page import ChatPage
+from inspector_page import InspectedThread
+from long_run import long_run
+from playwright.sync_api import expect
+
+from aguila.cli.check import check_file
+
+OpenPage = Callable[..., ChatPage]
+
+
+def test_the_cost_of_a_run(thread: InspectedThread) -> None:
+    thread.play("text", "r")
+    one = thread.inspect()
+    one.tab("Cost")
+    panel = one.page.get_by_role("tabpanel")
+    expect(panel).to_contain_text("First event after the start")
+    expect(panel).to_contain_text(re.compile(r"Longest gap\s*\d+ ms after event"))
+    expect(panel.get_by_role("row", name=re.compile("words"))).to_contain_text("run")
+    expect(panel.get_by_role("row", name=re.compile("TEXT_MESSAGE_CONTENT"))).to_be_visible()
+    one.tab("Input")
+    expect(panel).to_contain_text("user-r")
+
+
+def test_two_runs_are_compared(thread: InspectedThread) -> None:
+    thread.play("text", "r")
+    thread.play("state", "s")
+    one = thread.inspect()
+    one.page.get_by_label("Compare with another run").select_option("s")
+    expect(one.page.get_by_role("region", name="Run r")).to_contain_text("1 differ")
+    expect(one.page.get_by_role("region", name="Run s")).to_contain_text("potato")
+    expect(one.page.get_by_role("row", name=re.compile("^Duration"))).to_be_visible()
+    one.page.get_by_role("button", name="Back to the run").click()
+    expect(one.events()).to_be_visible()
+
+
+def test_a_downloaded_run_is_a_recording_that_the_page_opens(thread: InspectedThread, tmp_path: Path) -> None:
+    thread.play("tools", "r")
+    one = thread.inspect()
+    page = one.page
+    expect(one.bar()).to_contain_text("success")
+    names = ("Download run", "Download thread")
+    for name in names:
+        with page.expect_download() as download:
+            page.get_by_role("button", name=name).click()
+        download.value.save_as(tmp_path / f"{name}.jsonl")
+    for name in names:
+        path = tmp_path / f"{name}.jsonl"
+        assert check_file(str(path), format_=None, input_file=None).findings == []
+        page.locator("input[type=file]").set_input_files(path)
+        expect(page.get_by_role("heading", name=f"{name}.jsonl")).to_be_visible()
+        expect(one.events()).to_contain_text("TOOL_CALL_RESULT")
+        one.tab("Messages")
+        expect(page.get_by_role("tabpanel")).to_contain_text("get_weather")
+
+
+def test_a_dropped_file_is_opened_or_refused_with_the_reason(thread: InspectedThread) -> None:
+    one = thread.inspect()
+    lines = [json.dumps(event) for event in long_run(50)]
+    one.drop("run.sse", "".join(f"data: {line}\n\n" for line in lines))
+    expect(one.events()).to_contain_text(f"{len(lines)} events")
+    one.drop("events.json", f"[{','.join(lines)}]")
+    expect(one.page.get_by_role("heading", name="events.json")).to_be_visible()
+    one.drop("notes.json", "[]")
+    expect(one.page.get_by_role("alert")).to_contain_text("notes.json cannot be opened: The file has no events")
+
+
+@pytest.mark.parametrize("width", [360, 800, 2560])
+def test_nothing_is_cut_off_at_any_width(thread: InspectedThread, width: int) -> None:
+    thread.play("tools", "r")
+    one = thread.inspect(viewport={"width": width, "height": 900})
+    expect(one.bar()).to_contain_text("success")
+    assert one.page.evaluate("document.documentElement.scrollWidth") <= width
+    for button in one.page.get_by_role("button").all():
+        if button.is_visible():
+            box = button.bounding_box()
+            assert box is not None
+            assert box["x"] >= 0
+            assert box["x"] + box["width"] <= width + 1
+
+
+def test_every_part_is_reached_by_keyboard(thread: InspectedThread) -> None:
+    thread.play("state", "r")
+    one = thread.inspect()
+    page = one.page
+    expect(one.bar()).to_contain_text("success")
+    reached: list[str] = []
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        name = page.evaluate(
+            "(document.activeElement.getAttribute('aria-label') || document.activeElement.textContent).trim()"
+        )
+        reached.append(name)
+    for wanted in ("Open recording", "Copy as curl", "Zoom in", "Next event", "Filter by text", "Events of the run"):
+        assert wanted in reached, reached
+    one.events().get_by_role("listbox").focus()
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("ArrowDown")
+    expect(one.selected_row()).to_contain_text("STATE_DELTA")
+    page.get_by_role("tab", name="Messages").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(page.get_by_role("tab", name="State")).to_be_focused()
+    expect(page.locator(".tree .changed")).to_contain_text("leek")

@@ -1,0 +1,66 @@
+"""``aguila inspect`` in front of servers that others wrote: the matrix of docs/peers.md through the gateway.
+
+Peers with an environment of their own are tried where ``make peers`` has installed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from commands import aguila_serve
+from environments import ENVIRONMENTS, Peer, peer_named, running
+from features import FEATURES
+from matrix import Cell, try_feature
+from node import node_path
+from test_upstream import Gateway
+
+REMARKS = (
+    "the state also holds",
+    "a run without state in its input ends with one",
+    "the text of the exception is sent",
+    "the class of the exception is sent",
+    "what was said before the error is",
+    "most of the bytes it sends are RAW",
+)
+"""What an inspector passes on, and a gateway for users hides: RAW events, inner state, error texts."""
+
+FAILS = {("langgraph", "cancel")}
+"""The agent goes on, although the gateway has disconnected."""
+
+
+@pytest.mark.parametrize("name", ["quickstart", "pydantic_ai", "langgraph", "encoder_sse"])
+def test_every_feature_through_inspect(name: str, tmp_path: Path) -> None:
+    peer = peer_named(name)
+    _check_installed(peer)
+    with running(peer) as server, aguila_serve(tmp_path, server.url, "--no-open", command_name="inspect") as front:
+        gateway: Any = Gateway(front.url + "/", 0, server)
+
+        async def all_features() -> dict[str, Cell]:
+            return {one: await try_feature(peer, gateway, one) for one in FEATURES if (name, one) not in FAILS}
+
+        found = asyncio.run(all_features())
+        threads = httpx2.get(f"{front.url}/threads", params={"limit": 100}).json()["threads"]
+        checked = [
+            httpx2.get(f"{front.url}/threads/{one['threadId']}/runs/{run['runId']}/check").json()
+            for one in threads
+            for run in httpx2.get(f"{front.url}/threads/{one['threadId']}").json()["runs"]
+        ]
+    for feature, cell in found.items():
+        assert cell.verdict == "works", (feature, cell)
+        assert [one for one in cell.remarks if not one.startswith(REMARKS)] == [], feature
+    findings = [one for check in checked for one in check["findings"]]
+    # What is stored keeps the rules. What the peer violates is told of the peer.
+    assert [one for one in findings if one["source"] == "run"] == []
+    assert {one["rule"] for one in findings if one["source"] == "upstream"} >= {"VER-2"}
+    assert all(one["text"] for one in findings)
+
+
+def _check_installed(peer: Peer) -> None:
+    if peer.program.endswith(".mjs"):
+        node_path()  # skips, or fails in CI, without node
+    if peer.needs_environment and not (ENVIRONMENTS / peer.name / ".stamp").exists():
+        pytest.skip(f"{peer.title} is not installed: make peers")
