@@ -9,8 +9,12 @@ from pathlib import Path
 
 import pytest
 from demo_store import Demo, aguila, seen, served
+from serving import serving
 
+from aguila import App
+from aguila.cli.demo import agent
 from aguila.store import RunEnd, SQLiteStore
+from aguila.store.locations import make_store
 
 THREAD = "(SELECT key FROM threads WHERE thread_id = '{}')"
 BRANCHES, OPEN, ANSWERED = THREAD.format("branches"), THREAD.format("open"), THREAD.format("interrupt")
@@ -73,6 +77,22 @@ def test_a_copied_store_is_the_same_through_the_api_and_nothing_is_broken(demo: 
     names = ("threads", "thread_bytes", "runs", "events", "messages", "open_interrupts", "files", "inline_files")
     assert {name: one[name] for name in names} == {name: other[name] for name in names}
     assert one["threads"] == count
+
+
+def test_a_store_is_copied_to_postgres_and_back(
+    demo: Demo, tmp_path: Path, postgres: str, postgres_schema: str
+) -> None:
+    source, expected, files = demo
+    middle, back = f"{postgres}{'&' if '?' in postgres else '?'}aguila_schema={postgres_schema}", tmp_path / "back.db"
+    count = len(expected["/threads"])
+    for one, other in ((source, middle), (middle, back), (source, f"sqlite:///{back}")):
+        done = aguila("store", "copy", one, other)
+        assert done.exit_code == 0, done.output
+    assert f"threads: {count} unchanged" in done.stderr
+    for store in (make_store(middle), make_store(back)):
+        with serving(App(agent, store=store, allow_anonymous=True)) as server:
+            assert seen(server, files) == expected
+    assert aguila("store", "check", back).exit_code == 0
 
 
 def test_a_run_in_progress_is_lost_in_the_copy_and_goes_on_in_the_store(tmp_path: Path) -> None:

@@ -47,6 +47,8 @@ def show_features(server: Server) -> list[str]:
     for name, parent in (("r2", "r1"), ("r3", "r1"), ("r4", "r2")):
         messages = [*messages, user(f"m-{name}", "Show me text " + "x" * 3000)]
         server.events(thread_id="branches", run_id=name, messages=messages, parentRunId=parent)
+    server.events(thread_id="branches", run_id="r5", messages=[*messages[:-1], user("m-r5", "a cut history")])
+    assert server.get("/threads/branches/runs/r5").json()["parentRunId"] is not None
     assert server.client.patch("/threads/branches", json={"title": "Ramas", "metadata": {"k": [1]}}).status_code == 200
     assert server.client.patch("/threads/text", json={"archived": True}).status_code == 200
     uploaded = server.post("/files?threadId=image", content=b"report", headers={"content-type": "text/plain"})
