@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
 from cutting_proxy import CuttingProxy
+from long_run import THREAD, long_run, store_events
 from playwright.sync_api import expect
 from starlette.applications import Starlette
 
@@ -152,3 +155,20 @@ def test_the_page_works_below_a_mount_path(serve: Callable[[Any], str], open_pag
         expect(chat.page.get_by_label("Surface").get_by_text("Book the flight?").first).to_be_visible()
         chat.page.reload()
         chat.sees("Three ways to say what to draw.")
+
+
+def test_of_a_long_thread_the_end_is_drawn_and_more_on_demand(
+    tmp_path: Path, serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    with ThreadPoolExecutor() as thread:  # this one has Playwright's event loop
+        thread.submit(store_events, tmp_path / "threads.db", list(long_run(10_000))).result()
+    url = serve(App(demo, store=str(tmp_path / "threads.db"), allow_anonymous=True, page=True))
+    chat = open_page(f"{url}/#/chat/{THREAD}")
+    chat.sees("found 199")
+    expect(chat.messages()).not_to_contain_text("found 10")
+    earlier = chat.page.get_by_role("button", name="Show earlier messages")
+    while earlier.is_visible():
+        earlier.click()
+    chat.sees("found 0")
+    chat.write("text please")
+    chat.sees("sees it grow")

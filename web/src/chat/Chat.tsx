@@ -283,7 +283,10 @@ function useStickyScroll(version: number) {
   }, []);
   useLayoutEffect(() => {
     const scroller = element.current!;
-    if (isAtEnd.current) scroller.scrollTop = scroller.scrollHeight;
+    if (!isAtEnd.current) return;
+    const questions = scroller.querySelector(".questions");
+    const top = questions === null ? Infinity : questions.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scroller.scrollTop;
+    scroller.scrollTop = Math.min(scroller.scrollHeight, top - 16); // a long form is shown from its beginning
   }, [version]);
   return element;
 }

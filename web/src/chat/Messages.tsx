@@ -13,35 +13,59 @@ import { Media, Parts } from "./Media";
 import type { Entry, RunLayout } from "./runLayout";
 import type { ThreadSession } from "./session";
 
-type Section = { kind: "message"; message: Message } | { kind: "run"; runId: string; isLastOfTurn: boolean };
+type Section = { kind: "message"; message: Message } | { kind: "run"; runId: string; isLastOfTurn: boolean; from: number };
 
-/** Draw the shown branch of a thread. */
+const PAGE = 150; // messages, and boxes of a run, that are drawn at first
+
+/** Draw the end of the shown branch of a thread, and more of it on demand. */
 export function Messages({ session }: { session: ThreadSession }) {
+  session.version.value; // the session changes without new props
+  const [limit, setLimit] = useState(PAGE);
   const messages = session.conversation.messages;
   const byId = new Map(messages.map((message) => [message.id, message]));
   const results = new Map<string, ToolMessage>();
   for (const message of messages) if (message.role === "tool") results.set(message.toolCallId, message);
+  const { sections, hidden } = lastOf(session, sectionsOf(session), limit);
   return (
     <>
-      {sectionsOf(session).map((section) =>
+      {hidden > 0 && (
+        <button class="earlier" onClick={() => setLimit(limit + PAGE)}>
+          Show earlier messages
+        </button>
+      )}
+      {sections.map((section) =>
         section.kind === "message" ? (
           <SingleMessage key={section.message.id} session={session} message={section.message} results={results} />
         ) : (
-          <RunBox key={section.runId} session={session} runId={section.runId} isLastOfTurn={section.isLastOfTurn} byId={byId} results={results} />
+          <RunBox key={section.runId} session={session} runId={section.runId} isLastOfTurn={section.isLastOfTurn} from={section.from} byId={byId} results={results} />
         ),
       )}
     </>
   );
 }
 
+/** Take sections from the end, with at most `limit` messages and boxes; the first run may be cut. */
+function lastOf(session: ThreadSession, sections: readonly Section[], limit: number): { sections: Section[]; hidden: number } {
+  let at = sections.length;
+  let left = limit;
+  while (at > 0 && left > 0) {
+    const section = sections[--at]!;
+    left -= section.kind === "message" ? 1 : Math.max(1, session.layouts.get(section.runId)?.entries.length ?? 1);
+  }
+  const shown = sections.slice(at);
+  if (left < 0 && shown[0]?.kind === "run") shown[0] = { ...shown[0], from: -left };
+  return { sections: shown, hidden: at + Math.max(0, -left) };
+}
+
 /** Order messages and runs: a run stands where its first message is, or after the user message that started it. */
 function sectionsOf(session: ThreadSession): Section[] {
-  const path = session.tree.path(session.tip).map((node) => node.runId);
+  const onPath = session.path();
+  const path = [...onPath];
   const places = new Map(path.map((runId, index) => [runId, index]));
   const sections: Section[] = [];
   let next = 0;
   const addRuns = (end: number) => {
-    for (; next < end; next++) sections.push({ kind: "run", runId: path[next]!, isLastOfTurn: false });
+    for (; next < end; next++) sections.push({ kind: "run", runId: path[next]!, isLastOfTurn: false, from: 0 });
   };
   for (const message of session.conversation.messages) {
     if (message.role === "tool") continue; // drawn with its call
@@ -52,7 +76,7 @@ function sectionsOf(session: ThreadSession): Section[] {
       continue;
     }
     if (message.role === "user") {
-      const turn = session.turnOf(message);
+      const turn = session.turnOf(message, onPath);
       if (turn !== undefined) addRuns(places.get(turn) ?? 0);
     }
     sections.push({ kind: "message", message });
@@ -158,7 +182,7 @@ function EditForm({ text, onSend, onCancel }: { text: string; onSend: (text: str
 
 // What a run wrote
 
-function RunBox({ session, runId, isLastOfTurn, byId, results }: Shared & { runId: string; isLastOfTurn: boolean; byId: ReadonlyMap<string, Message> }) {
+function RunBox({ session, runId, isLastOfTurn, from, byId, results }: Shared & { runId: string; isLastOfTurn: boolean; from: number; byId: ReadonlyMap<string, Message> }) {
   session.version.value;
   const layout = session.layouts.get(runId);
   const run = layout?.conversation.run ?? null;
@@ -170,7 +194,7 @@ function RunBox({ session, runId, isLastOfTurn, byId, results }: Shared & { runI
   ].filter((text) => text !== false);
   return (
     <div role="group" class="run" aria-label="Answer" aria-busy={isRunning}>
-      {layout !== undefined && <Entries entries={layout.entries} layout={layout} session={session} byId={byId} results={results} />}
+      {layout !== undefined && <Entries entries={from === 0 ? layout.entries : layout.entries.slice(from)} layout={layout} session={session} byId={byId} results={results} />}
       {isRunning && <p class="working soft">Working…</p>}
       {run?.error && (
         <div class="card is-error" role="alert">

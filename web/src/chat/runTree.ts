@@ -8,6 +8,7 @@ export type RunNode = { runId: string; parent: string | null; status: string };
 export class RunTree {
   #nodes: RunNode[] = [];
   #byId = new Map<string, RunNode>();
+  #children = new Map<string | null, RunNode[]>();
 
   constructor(records: readonly RunRecord[] = []) {
     for (const record of records) this.add(record.runId, record.parentRunId, record.status);
@@ -28,32 +29,36 @@ export class RunTree {
     const node = { runId, parent, status };
     this.#nodes.push(node);
     this.#byId.set(runId, node);
+    this.#children.set(parent, [...(this.#children.get(parent) ?? []), node]);
     return node;
   }
 
   /** Remove a run that was not accepted. */
   remove(runId: string): void {
-    this.#nodes = this.#nodes.filter((node) => node.runId !== runId);
+    const removed = this.#byId.get(runId);
+    if (removed === undefined) return;
+    this.#nodes = this.#nodes.filter((node) => node !== removed);
+    this.#children.set(removed.parent, this.siblings(runId).filter((node) => node !== removed));
     this.#byId.delete(runId);
   }
 
   /** The runs that continue the same run as this one, itself included. */
   siblings(runId: string): RunNode[] {
     const node = this.get(runId);
-    return node === undefined ? [] : this.#nodes.filter((other) => other.parent === node.parent);
+    return node === undefined ? [] : (this.#children.get(node.parent) ?? []);
   }
 
   /** The runs from the first to this one. */
   path(runId: string | null): RunNode[] {
-    const path: RunNode[] = [];
-    for (let node = this.get(runId); node !== undefined && !path.includes(node); node = this.get(node.parent)) path.push(node);
-    return path.reverse();
+    const path = new Set<RunNode>(); // ids may be used twice, so the parents may form a ring
+    for (let node = this.get(runId); node !== undefined && !path.has(node); node = this.get(node.parent)) path.add(node);
+    return [...path].reverse();
   }
 
   /** The end of the branch that continues a run, by the latest run at each fork. */
   leaf(runId: string): string {
     for (;;) {
-      const next = this.#nodes.findLast((node) => node.parent === runId);
+      const next = this.#children.get(runId)?.at(-1);
       if (next === undefined) return runId;
       runId = next.runId;
     }

@@ -93,17 +93,20 @@ export class ThreadSession {
   }
 
   /** The run of the shown branch that answers a user message; undefined if it is unknown. */
-  turnOf(message: Message): string | undefined {
-    const path = this.tree.path(this.tip).map((node) => node.runId);
+  turnOf(message: Message, path: ReadonlySet<string> = this.path()): string | undefined {
     if (message.id.startsWith("user-")) {
-      const siblings = this.tree.siblings(message.id.slice(5)).map((node) => node.runId);
-      const found = path.find((runId) => siblings.includes(runId));
-      if (found !== undefined) return found;
+      const found = this.tree.siblings(message.id.slice(5)).find((node) => path.has(node.runId));
+      if (found !== undefined) return found.runId;
     }
     const messages = this.conversation.messages;
     const at = messages.findIndex((each) => each.id === message.id);
     const answer = messages[at + 1];
     return answer === undefined || answer.role === "user" ? undefined : this.runOf(answer);
+  }
+
+  /** The runs of the shown branch, from the first. */
+  path(): ReadonlySet<string> {
+    return new Set(this.tree.path(this.tip).map((node) => node.runId));
   }
 
   // Actions
