@@ -100,7 +100,7 @@ class OutputMapper:
         self._retired = RetiredEvents(lambda: self.ids.mint("rsn"))
         self._sampler: StateSampler | None = None
         self._text: str | None = None  # the id of the message that yielded strings go to
-        self._last_delta: Event | None = None  # of that message
+        self._last_delta: TextMessageContentEvent | None = None  # of that message; None if it must not be extended
         self._called: frozenset[str] | None = None  # ids of the calls in the history, collected on first use
         self._chat: UpdateWriter | None = None  # the mapping for yielded chat values, from the first of them on
         self._chats: list[UpdateWriter] = []  # that one, and those of chat handles
@@ -166,7 +166,14 @@ class OutputMapper:
             await self._raise_over()
         if self.state.is_due():
             self._send_state()
-        if last is not None and self._can_extend(last, text):
+        if (
+            last is not None
+            and last is self.sink.last_delta
+            and self.failure is None
+            and self.replaying is None
+            and len(text) <= MAX_DELTA
+        ):
+            # The writer accepted the last delta, and nothing came after it.
             self.branches.count_characters(item_id, len(text))
             self.sink.extend(text)
         else:
@@ -297,7 +304,7 @@ class OutputMapper:
         Raises ``EncodeError`` for a value that is not output, and whatever the writer and the sink raise.
         """
         if value.__class__ is str:
-            self._accept_text(value)
+            self.accept_text(value)
         elif value.__class__ in _EVENTS:
             self._accept_event(value)
         elif isinstance(value, CHAT):
@@ -306,7 +313,7 @@ class OutputMapper:
             for element in cast("Sequence[Any]", value):
                 self.accept(element)
         elif isinstance(value, str):
-            self._accept_text(str(value))
+            self.accept_text(str(value))
         elif value.__class__ in RETIRED_CLASSES:
             self._accept_event(self._retired.convert(value))
         elif is_official(value):
@@ -333,7 +340,20 @@ class OutputMapper:
             return None
         return copy_json(value)
 
-    def _accept_text(self, text: str) -> None:
+    def accept_text(self, text: str) -> None:
+        """Send text that the agent yielded. Raises as ``accept``."""
+        last = self._last_delta
+        if (
+            last is not None
+            and last is self.sink.last_delta
+            and self.failure is None
+            and not (self.state.is_read and self.state.is_due())
+            and 0 < len(text) <= MAX_DELTA
+        ):
+            # Almost every value comes this way. The writer accepted the last delta, and nothing came after it.
+            self.branches.count_characters(last.message_id, len(text))
+            self.sink.extend(text)
+            return
         if self.ending is not None:
             self._refuse_more("text")
         if text == "":
@@ -348,16 +368,13 @@ class OutputMapper:
             self._put(self.agent_writer.start_text(message_id))
         elif self.state.is_due():
             self._send_state()
-        if self._last_delta is not None and self._can_extend(self._last_delta, text):
-            self.branches.count_characters(message_id, len(text))
-            self.sink.extend(text)
-            return
-        # The same as ``agent_writer.write_text`` and ``_put``, inlined: most events of a run come this way.
-        events = self.agent_writer.write(TextMessageContentEvent(message_id=message_id, delta=text))
-        self._last_delta = events[-1]
+        # The same as ``agent_writer.write_text`` and ``_put``, inlined: without merging most events come this way.
+        delta = TextMessageContentEvent(message_id=message_id, delta=text)
+        events = self.agent_writer.write(delta)
         if self.replaying is not None or self.failure is not None:
             self._put(events)
             return
+        self._last_delta = delta
         self.branches.count_characters(message_id, len(text))
         try:
             self.sink.put(events)
@@ -365,15 +382,10 @@ class OutputMapper:
             self.failure = error
             raise
 
-    def _can_extend(self, delta: Event, text: str) -> bool:
-        """Whether text can be added to a delta that the writer has accepted, without asking the writer again."""
-        return (
-            delta is self.sink.last_delta and self.replaying is None and self.failure is None and len(text) <= MAX_DELTA
-        )
-
     def _accept_event(self, event: Any) -> None:
         cls = event.__class__
         if cls is RunErrorEvent:
+            self._last_delta = None
             if not isinstance(self.ending, RunErrorEvent):
                 self.ending = event  # also after RUN_FINISHED: a late failure is a failure (LIFE-15)
             return
@@ -454,7 +466,7 @@ class OutputMapper:
     # State and sink
 
     def _end_text(self) -> None:
-        message_id, self._text = self._text, None
+        message_id, self._text, self._last_delta = self._text, None, None
         if message_id is not None and self.agent_writer.has_open(TEXT, message_id):
             self._put(self.agent_writer.end_text(message_id))
 

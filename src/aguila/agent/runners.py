@@ -98,12 +98,16 @@ async def _drive_async(agent: Agent, run: Run, output: OutputMapper, grace: floa
         return
     values: AsyncIterator[Any] = produced.__aiter__()
     accept, sink = output.accept, output.sink
+    accept_text: Callable[[Any], None] = output.accept_text
     try:
         async for value in values:
             if value.__class__ is not str and isinstance(value, CHAT) and output.is_slow(value):
                 value = await offload(with_parts, value)
             try:
-                accept(value)
+                if value.__class__ is str:
+                    accept_text(value)
+                else:
+                    accept(value)
             except Exception as error:
                 raise BadOutput from error
             value = None  # release it: it may be large, and the next one may take long

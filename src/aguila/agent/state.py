@@ -49,6 +49,8 @@ class SharedState:
         self.on_read: Callable[[], None] | None = None
         """Called once, when the agent first reads or assigns the state."""
         self._passed_on: Any = _UNREAD  # the origin's state that another writer last got
+        self.is_read = False
+        """Whether the agent may hold a reference to the state, so that it can change at any moment."""
 
     @property
     def value(self) -> Any:
@@ -60,19 +62,14 @@ class SharedState:
 
     @value.setter
     def value(self, state: Any) -> None:
-        was_read = self.is_read
         self._value = state
-        if not was_read:
+        if not self.is_read:
             self._note_read()
 
     def _note_read(self) -> None:
+        self.is_read = True
         if self.on_read is not None:
             self.on_read()
-
-    @property
-    def is_read(self) -> bool:
-        """Whether the agent may hold a reference to the state, so that it can change at any moment."""
-        return self._value is not _UNREAD
 
     def seen(self) -> Any:
         """Return the current state, to compare with later: the same object while it cannot have changed."""
@@ -80,7 +77,7 @@ class SharedState:
 
     def is_due(self) -> bool:
         """Whether to compare while deltas stream."""
-        return self._value is not _UNREAD and self.due_in() <= 0
+        return self.is_read and self.due_in() <= 0
 
     def due_in(self) -> float:
         """Return the seconds until the state should be compared again."""

@@ -8,11 +8,12 @@ import pytest
 from serving import Gate, run_input, serving, text_of, types
 
 from aguila import App
+from aguila.chat import TextContent
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.codec.sse import SSEDecoder
 from aguila.errors import EncodeError, IllegalStep
-from aguila.protocol import TextMessageEndEvent
+from aguila.protocol import RunErrorEvent, TextMessageEndEvent
 from aguila.store import MemoryStore, SQLiteStore
 from aguila.stream import consume
 
@@ -151,6 +152,18 @@ def test_an_invalid_delta_raises_at_the_agents_call(write: Any) -> None:
     with serving(App(agent)) as server:
         assert deltas_of(server.events()) == ["ab"]
     assert len(errors) == 1
+
+
+@pytest.mark.parametrize("ending", [RunErrorEvent(message="failed"), TextContent("chat")])
+def test_text_after_another_value_is_not_added_to_the_delta_before(ending: Any) -> None:
+    async def agent(run: Any) -> Any:
+        yield "a"
+        yield "b"
+        yield ending
+        yield "c"
+
+    with serving(App(agent)) as server:
+        assert deltas_of(server.events())[0] == "ab"
 
 
 def test_a_replay_continues_a_text_after_its_merged_deltas(store: Any) -> None:

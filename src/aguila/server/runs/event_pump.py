@@ -262,9 +262,11 @@ class EventPump:
         # While the event loop is busy, coalesce longer: about the time in which a run reaches MAX_UNSTORED.
         lag = monotonic() - scheduled_at
         self._coalesce = max(self._window, min(_MAX_COALESCE_FACTOR * self._window, MAX_UNSTORED * lag))
+        # Other runs then use the time in which the agent waits, so append as much as possible at once.
+        flush_at = MAX_UNSTORED if self._coalesce > self._window else _FLUSH_AT
         try:
             self._in_flight = self._count
-            self._flush_at = min(_FLUSH_AT, MAX_UNSTORED - self._in_flight)
+            self._flush_at = min(flush_at, MAX_UNSTORED - self._in_flight)
             events = await self._take_pending()
             self._flushed_at = monotonic()
             await self._store.append(self._lease, events)
@@ -272,7 +274,7 @@ class EventPump:
             self._on_failure(self._explain(error))
         finally:
             self._in_flight = 0
-            self._flush_at = _FLUSH_AT
+            self._flush_at = flush_at
             self._flushing = None
             self._last_flush = self._loop.time()
             self.is_full = self._count >= MAX_UNSTORED
@@ -281,7 +283,7 @@ class EventPump:
                 if not waiter.done():  # not cancelled
                     waiter.set_result(None)
         if not self._has_ended:
-            if self._count >= _FLUSH_AT or self._is_urgent:
+            if self._count >= flush_at or self._is_urgent:
                 self._flush_now()
             elif self._count and self._timer is None:
                 self._schedule()
