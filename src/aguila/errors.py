@@ -198,7 +198,7 @@ class LimitExceeded(AguilaError):
     """
 
     def __init__(self, limit: str, value: float, unit: str) -> None:
-        super().__init__(f"the response has more than {value:g} {unit}; raise {limit} of the client to allow more")
+        super().__init__(f"the response has more than {value} {unit}; raise {limit} of the client to allow more")
         self.limit = limit
         self.conversation: Any = None
 

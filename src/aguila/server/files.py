@@ -19,7 +19,6 @@ from python_multipart.multipart import parse_options_header
 
 from aguila.codec.json.buffer import PresizedBuffer
 from aguila.errors import NotFound
-from aguila.offload import LARGE
 from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.http.body_limits import Reservation
@@ -35,12 +34,13 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-
 _FORBIDDEN_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _MAX_NAME: Final = 200
 _MAX_FIELD: Final = 4096
+_MAX_PARTS: Final = 100
 _FORM_OVERHEAD: Final = 64 * 1024  # bytes that a form may have besides its file
 
 _ONE_RANGE: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})", re.ASCII | re.IGNORECASE)
 
 _INLINE_TYPES: Final = re.compile(
-    r"image/(png|jpeg|gif|webp|avif|bmp)|audio/[a-z0-9.+-]+|video/[a-z0-9.+-]+|text/plain"
+    r"image/(png|jpeg|gif|webp|avif|bmp)|(audio|video)/(?!.*(xml|html|svg|script))[a-z0-9.-]+|text/plain"
 )
 """The media types that a browser may show: none of them can contain a script."""
 
@@ -61,8 +61,7 @@ async def receive_upload(
     size = int(length[:20]) if length.isascii() and length.isdigit() else None
     if size is not None and size > allowed:
         raise _too_large(limits)
-    if size is None or size > LARGE:
-        await reservation.reserve(allowed if size is None else size)
+    wanted = allowed if size is None else size
     form = _Form(limits, size)
     form.thread_id = request.query.get("threadId")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -71,12 +70,12 @@ async def receive_upload(
         boundary = options.get(b"boundary")
         if boundary is None:
             raise Rejected(422, "malformed_upload", "the Content-Type of the form has no boundary")
-        await form.parse(boundary, _receive_pieces(receive, reservation))
+        await form.parse(boundary, _receive_pieces(receive, reservation, wanted))
     else:
         _, disposition = parse_options_header(request.headers.get("content-disposition", ""))
         name = request.query.get("filename")
         form.begin(kind.decode("latin-1"), _text(disposition.get(b"filename")) if name is None else name)
-        async for piece in _receive_pieces(receive, reservation):
+        async for piece in _receive_pieces(receive, reservation, wanted):
             form.write(piece)
     if form.media_type is None:
         raise Rejected(422, "malformed_upload", "the form has no file; send one file in a part with a filename")
@@ -168,6 +167,7 @@ class _Form:
         self.data = PresizedBuffer(size)
         self._limits = limits
         self._size = 0
+        self._parts = 0
         self._headers: dict[bytes, bytes] = {}
         self._name = b""
         self._value = b""
@@ -229,6 +229,9 @@ class _Form:
             raise Rejected(422, "malformed_upload", "the form ends before its closing boundary")
 
     def _part_begin(self) -> None:
+        self._parts += 1
+        if self._parts > _MAX_PARTS:
+            raise Rejected(422, "malformed_upload", f"the form has more than {_MAX_PARTS} parts")
         self._headers = {}
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
@@ -266,12 +269,14 @@ class _Form:
             self.thread_id = _text(bytes(self._text))
 
 
-async def _receive_pieces(receive: Receive, reservation: Reservation) -> AsyncIterator[bytes]:
+async def _receive_pieces(receive: Receive, reservation: Reservation, wanted: int) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body. ``wanted`` is its size, or the most that it may have."""
     while True:
         message: Any = await reservation.receive(receive)
         if message["type"] == "http.disconnect":
             raise Rejected(400, "disconnected", "the client disconnected before the upload was complete")
         if message.get("body", b""):
+            await reservation.arrived(len(message["body"]), wanted)
             yield message["body"]
         if not message.get("more_body", False):
             return

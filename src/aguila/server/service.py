@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from math import inf
 from typing import Any
 from urllib.parse import quote
 
@@ -51,6 +53,12 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     is_owner: bool = True
     """Whether the caller may list, change and delete threads, and use files."""
 
+    @property
+    def peer(self) -> str:
+        """The scope and the address of the caller, for fair queues."""
+        client = self.request.asgi.get("client")
+        return f"{self.scope} {'' if client is None else client[0]}"
+
 
 class Service:
     """The running app, as its handlers see it. It belongs to one event loop."""
@@ -82,6 +90,8 @@ class Service:
         self._cancel_after = http.cancel_after
         self._undeclared = http.undeclared_dialect
         self._serves_files = serves_files
+        self._checking = asyncio.Lock()
+        self._checked_at = -inf
 
     async def drain(self) -> None:
         """Drain the runs, let their viewers read the end, then end the streams that are left.
@@ -92,6 +102,17 @@ class Service:
         self.is_stuck = not await self._streams.close(
             STOP_NOW_TIMEOUT if self.runs.is_stopping_now else _LAST_READS, STOP_NOW_TIMEOUT
         )
+
+    async def check_store(self) -> None:
+        """Check that the store can write: one check at a time, and none for a second after a success.
+
+        Raises ``StoreUnavailable``.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._checking:
+            if self.runs.store_health.is_failing or loop.time() - self._checked_at >= 1.0:
+                await self.runs.maintenance.check_store()
+                self._checked_at = loop.time()
 
     def stop_now(self) -> None:
         """Shorten a drain in progress: cancel the runs and end the streams."""

@@ -13,9 +13,11 @@ from waiting import DEADLINE, let_tasks_run, wait_until
 
 from aguila import App
 from aguila.server import Limits
+from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.http import body_limits
 from aguila.server.http.body_limits import BodyBudget, Reservation
+from aguila.server.http.request_body import read_body
 
 pytestmark = pytest.mark.anyio
 
@@ -171,3 +173,49 @@ def test_a_body_that_does_not_say_its_length_is_let_in_too() -> None:
                 "POST", "/", content=pieces(run_id), headers={"content-type": "application/json"}
             ) as stream:
                 assert "3000000" in [event.get("delta") for event in stream.rest()]
+
+
+async def test_waiting_peers_take_turns() -> None:
+    budget = BodyBudget(100)
+    order: list[str] = []
+    await budget.acquire(100)
+
+    async def come(peer: str) -> None:
+        await budget.acquire(100, peer)
+        order.append(peer)
+        budget.release(100)
+
+    coming = [asyncio.ensure_future(come(peer)) for peer in ["flood"] * 20 + ["other", "third"]]
+    await let_tasks_run()
+    budget.release(100)
+    await asyncio.gather(*coming)
+    assert order[:4] == ["flood", "other", "third", "flood"]
+    assert not budget.has_waiting
+
+
+async def test_the_headers_of_a_request_reserve_nothing() -> None:
+    budget = BodyBudget(100)
+    limits = Limits()
+    request = Request({"method": "POST", "headers": [(b"content-length", b"9000000")]}, "/")
+    for piece in (b"", b"x" * 1_000_000):
+        with Reservation(budget) as reservation:
+            messages: asyncio.Queue[Any] = asyncio.Queue()
+            if piece:
+                await messages.put({"type": "http.request", "body": piece, "more_body": True})
+            reading = asyncio.ensure_future(read_body(request, messages.get, limits.body, reservation))
+            await let_tasks_run()
+            assert reservation.size == 0
+            await messages.put({"type": "http.request", "body": b"x" * 100_000, "more_body": True})
+            await let_tasks_run()
+            assert reservation.size == (9_000_000 if piece else 0)  # its first megabyte has arrived
+            reading.cancel()
+            await asyncio.wait([reading])
+
+
+async def test_a_body_of_which_nothing_comes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_limits, "_MAX_SILENCE", 0.001)
+    request = Request({"method": "POST", "headers": []}, "/")
+    messages: asyncio.Queue[Any] = asyncio.Queue()
+    await messages.put({"type": "http.request", "body": b"{", "more_body": True})
+    with Reservation(BodyBudget(100)) as reservation, pytest.raises(Rejected, match="too_slow"):
+        await asyncio.wait_for(read_body(request, messages.get, 1_000, reservation), DEADLINE)

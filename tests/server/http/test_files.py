@@ -336,3 +336,15 @@ async def test_the_id_of_a_thread_is_checked_as_it_is_elsewhere(open_store: Stor
     assert await refusal(open_store, PNG, headers, query="threadId=") == (422, "malformed_upload")
     assert await refusal(open_store, PNG, headers, query="threadId=" + "x" * 513) == (422, "id_too_long")
     assert (await upload(open_store, PNG, headers, query="threadId=" + "x" * 512)).size == len(PNG)
+
+
+async def test_a_flood_of_empty_parts_is_refused_early(open_store: Store) -> None:
+    body, headers = form(*[('Content-Disposition: form-data; name="x"', b"")] * 1_000)
+    pieces = [body[at : at + 1_000] for at in range(0, len(body), 1_000)]
+    with pytest.raises(Rejected, match="more than 100 parts"):
+        await upload(open_store, b"", headers, pieces=pieces)
+
+
+@pytest.mark.parametrize("media_type", ["audio/x+xml", "video/svg+xml", "audio/html", "video/xml", "audio/javascript"])
+def test_a_type_that_a_browser_might_execute_is_an_attachment(media_type: str) -> None:
+    assert answer(media_type)["content-disposition"] == "attachment"

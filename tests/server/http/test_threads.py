@@ -373,3 +373,19 @@ def test_head_needs_what_get_needs() -> None:
         assert server.client.head("/threads").status_code == 403
     with serving(App(echo, authenticate=lambda request: None)) as server:
         assert server.client.head("/threads/thread").status_code == 401
+
+
+def test_health_is_checked_at_most_once_a_second() -> None:
+    class Counting(MemoryStore):
+        checks = 0
+
+        async def check(self) -> None:
+            self.checks += 1
+            await super().check()
+
+    store = Counting()
+    with serving(App(echo, store=store)) as server:
+        before = store.checks
+        began = time.monotonic()
+        assert {server.get("/healthz").status_code for _ in range(50)} == {200}
+        assert store.checks - before <= 1 + (time.monotonic() - began)

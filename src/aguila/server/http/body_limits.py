@@ -1,5 +1,8 @@
 """Limit the memory that large request bodies take together: each reserves its size from one budget.
 
+A body reserves its size when its first megabyte has arrived: the headers of a request alone reserve nothing. Waiting
+requests take turns by scope and peer, so that many requests of one peer delay another one by a single request.
+
 A body needs most memory when its run starts: the bytes, the decoded input, the decoded files. So a run keeps its
 reservation until it ends, but for ``MAX_HOLD`` seconds at most: a run may take minutes, and may itself send large
 requests to this server. A slow upload is rejected (408) while other requests are queued. Small bodies reserve nothing.
@@ -11,6 +14,7 @@ import asyncio
 from collections import deque
 from typing import Final, Self
 
+from aguila.offload import LARGE
 from aguila.server.errors import Rejected
 from aguila.server.http.responses import Message, Receive
 
@@ -21,10 +25,12 @@ _GRACE: Final = 5.0
 """Seconds before the rate of an upload is checked."""
 _MIN_RATE: Final = 256 * 1024
 """Bytes per second that an upload needs while other requests are queued."""
+_MAX_SILENCE: Final = 60.0
+"""Seconds in which the next piece of a body must arrive."""
 
 
 class BodyBudget:
-    """A number of bytes that requests reserve, first come, first served.
+    """A number of bytes that requests reserve. Waiting peers take turns.
 
     A request for more than the whole budget waits until it is alone.
     """
@@ -32,27 +38,29 @@ class BodyBudget:
     def __init__(self, size: int) -> None:
         self._size = size
         self._reserved = 0
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # by peer, the next one first
 
     @property
     def has_waiting(self) -> bool:
         """Whether requests are queued."""
         return bool(self._waiting)
 
-    async def acquire(self, size: int) -> None:
+    async def acquire(self, size: int, peer: str = "") -> None:
         """Wait until ``size`` bytes are free, then reserve them."""
         if not self._waiting and self._has_room(size):
             self._reserved += size
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((size, turn))
+        self._waiting.setdefault(peer, deque()).append((size, turn))
         try:
             await turn
         except BaseException:
             if turn.done() and not turn.cancelled():
                 self.release(size)  # cancelled after the reservation was made
             else:
-                self._waiting.remove((size, turn))
+                self._waiting[peer].remove((size, turn))
+                if not self._waiting[peer]:
+                    del self._waiting[peer]
                 self._admit_waiting()
             raise
 
@@ -65,8 +73,16 @@ class BodyBudget:
         return self._reserved == 0 or self._reserved + size <= self._size
 
     def _admit_waiting(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0][0]):
-            size, turn = self._waiting.popleft()
+        while self._waiting:
+            peer = next(iter(self._waiting))
+            queue = self._waiting[peer]
+            size, turn = queue[0]
+            if not turn.done() and not self._has_room(size):
+                return
+            queue.popleft()
+            del self._waiting[peer]
+            if queue:
+                self._waiting[peer] = queue  # now the last
             if not turn.done():
                 self._reserved += size
                 turn.set_result(None)
@@ -78,8 +94,9 @@ class Reservation:
     After ``release_after`` the end of the block does not release them.
     """
 
-    def __init__(self, budget: BodyBudget) -> None:
+    def __init__(self, budget: BodyBudget, peer: str = "") -> None:
         self._budget = budget
+        self._peer = peer
         self.size = 0
         """The reserved bytes; 0 before ``reserve`` and after the release."""
         self.received = 0
@@ -89,15 +106,28 @@ class Reservation:
 
     async def reserve(self, size: int) -> None:
         """Wait until ``size`` bytes are free, then reserve them."""
-        await self._budget.acquire(size)
+        await self._budget.acquire(size, self._peer)
         self.size = size
-        self.received = 0
         self._began = asyncio.get_running_loop().time()
 
+    async def arrived(self, size: int, expected: int) -> None:
+        """Count bytes of a body. When more than ``LARGE`` have arrived, reserve what is expected."""
+        self.received += size
+        if not self.size and self.received > LARGE:
+            await self.reserve(expected)
+
     async def receive(self, receive: Receive) -> Message:
-        """Receive the next piece of the body. Raises ``Rejected`` (408) if it is slow and other requests wait."""
+        """Receive the next piece of the body.
+
+        Raises ``Rejected`` (408) if nothing arrives for a minute, or if it is slow and other requests wait.
+        """
         if not self.size:
-            return await receive()
+            try:
+                async with asyncio.timeout(_MAX_SILENCE):
+                    return await receive()
+            except TimeoutError:
+                message = f"no piece of the body has arrived for {_MAX_SILENCE:g} seconds; send it again"
+                raise Rejected(408, "too_slow", message) from None
         while True:
             try:
                 async with asyncio.timeout(_GRACE):
@@ -105,7 +135,6 @@ class Reservation:
             except TimeoutError:
                 self._check_rate()
             else:
-                self.received += len(message.get("body", b""))
                 self._check_rate()
                 return message
 

@@ -11,7 +11,7 @@ from aguila.server.service import Exchange, Service
 
 async def upload_file(service: Service, exchange: Exchange) -> Response:
     """``POST /files``: store an upload."""
-    with Reservation(service.body_budget) as reservation:
+    with Reservation(service.body_budget, exchange.peer) as reservation:
         blob = await receive_upload(
             exchange.request,
             exchange.receive,

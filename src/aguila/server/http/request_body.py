@@ -91,7 +91,7 @@ def check_media_type(request: Request, what: str) -> None:
 
 async def read_object(service: Service, exchange: Exchange, *, may_be_empty: bool = False) -> dict[str, Any]:
     """Read a body that is a small JSON object. With ``may_be_empty`` no body counts as ``{}``. Raises ``Rejected``."""
-    with Reservation(service.body_budget) as reservation:
+    with Reservation(service.body_budget, exchange.peer) as reservation:
         data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _MAX_INLINE), reservation)
     if may_be_empty and not data.strip():
         return {}
@@ -199,15 +199,12 @@ async def read_body(request: Request, receive: Receive, limit: int, reservation:
     """Read a body of at most ``limit`` bytes. Raises ``Rejected`` (413) or ``Disconnected``."""
     length = request.headers.get("content-length", "")
     expected = int(length[:20]) if length.isdecimal() else None  # in Latin-1 only the ASCII digits are decimal
-    if expected is not None:
-        if expected > limit:
-            raise _too_large(limit)
-        if expected > LARGE:
-            await reservation.reserve(expected)
+    if expected is not None and expected > limit:
+        raise _too_large(limit)
     buffer: PresizedBuffer | None = None
     size = 0
     while True:
-        message = await (reservation.receive(receive) if reservation.size else receive())
+        message = await (reservation.receive(receive) if size else receive())
         if message["type"] == "http.disconnect":
             raise Disconnected
         piece = message.get("body", b"")
@@ -217,12 +214,13 @@ async def read_body(request: Request, receive: Receive, limit: int, reservation:
         is_more = message.get("more_body", False)
         if buffer is None:
             if not is_more:
+                if size > LARGE:
+                    await reservation.arrived(size, size)
                 return piece
             buffer = PresizedBuffer(expected)
         buffer.write(piece)
-        if expected is None and size > LARGE:
-            expected = limit  # without a content length the body may have any size
-            await reservation.reserve(expected)
+        # Without a content length the body may have any size.
+        await reservation.arrived(len(piece), limit if expected is None else expected)
         if not is_more:
             return buffer.getvalue()
 

@@ -35,7 +35,7 @@ async def list_agents(service: Service, exchange: Exchange) -> Response:
 
 async def check_health(service: Service, exchange: Exchange) -> Response:
     """``GET /healthz``: 200 if the store can write, 503 if it cannot or the server drains."""
-    await service.runs.maintenance.check_store()
+    await service.check_store()
     if service.runs.is_draining:
         raise draining_error()
     return json_response({"status": "ok"}, exchange.headers)
