@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PARTS = ["codec", "patch", "consume", "client", "store", "many_threads", "server", "server_peers", "large"]
+PARTS = ["codec", "patch", "consume", "client", "store", "many_threads", "server", "server_peers", "postgres", "large"]
 RESULTS = Path(__file__).parent / "results.md"
 
 

@@ -25,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Generator
+from collections.abc import AsyncIterator, Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,6 +43,8 @@ UNMERGED = ", merge_deltas=False"
 KINDS = ("peer", *STORES, *(store + UNMERGED for store in STORES))
 PEER = "FastAPI + EventEncoder"
 HERE = Path(__file__).parent.parent
+DSN = "AGUILA_BENCH_DSN"
+"""The environment variable with the store of servers of the kind "postgres"."""
 
 
 # The servers
@@ -64,7 +66,7 @@ def agent_app(kind: str, folder: str) -> Any:
 
     return App(
         agent,
-        store=f"{folder}/threads.db" if kind.startswith("sqlite") else None,
+        store=os.environ[DSN] if kind == "postgres" else f"{folder}/threads.db" if kind.startswith("sqlite") else None,
         merge_deltas=not kind.endswith(UNMERGED),
         limits=Limits(runs_per_scope=10_000),
     )
@@ -220,9 +222,12 @@ async def stream(port: int, number: int, **asked: Any) -> Reader:
     return reader
 
 
-async def load(port: int, yielding: bool, base: int) -> dict[str, Any]:
+async def load(ports: Sequence[int], yielding: bool, base: int) -> dict[str, Any]:
+    """Start all runs at once, spread over the ports."""
     began = time.perf_counter()
-    readers = await asyncio.gather(*(stream(port, base + i, deltas=DELTAS, yielding=yielding) for i in range(RUNS)))
+    readers = await asyncio.gather(
+        *(stream(ports[i % len(ports)], base + i, deltas=DELTAS, yielding=yielding) for i in range(RUNS))
+    )
     await asyncio.gather(*(reader.done for reader in readers))
     seconds = time.perf_counter() - began
     from aguila.codec.sse import SSEDecoder
@@ -316,14 +321,19 @@ async def idle_memory(port: int, pid: int, base: int) -> float:
 def measure(kind: str, what: str) -> Any:
     """Have another process put load on a server of this kind."""
     with tempfile.TemporaryDirectory() as folder, server_in(kind, folder) as (port, pid):
-        command = [sys.executable, "-m", "benchmarks.server", "load", what, str(port), str(pid)]
-        done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=300)
-        if done.returncode:
-            raise RuntimeError(done.stderr)
-        found = json.loads(done.stdout)
+        found = load_on(what, [port], pid)
         if what != "memory":
             found["stored"] = stored(Path(folder, "threads.db"))
         return found
+
+
+def load_on(what: str, ports: Sequence[int], pid: int = 0) -> Any:
+    """Have another process put load on servers."""
+    command = [sys.executable, "-m", "benchmarks.server", "load", what, ",".join(map(str, ports)), str(pid)]
+    done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return json.loads(done.stdout)
 
 
 def stored(file: Path) -> dict[str, float] | None:
@@ -338,11 +348,11 @@ def stored(file: Path) -> dict[str, float] | None:
     return {"rows": rows / tokens, "events": events / tokens, "bytes": size / tokens}
 
 
-def run_load(what: str, port: int, pid: int) -> Any:
+def run_load(what: str, ports: Sequence[int], pid: int) -> Any:
     async def run() -> Any:
         if what == "memory":
-            return await idle_memory(port, pid, 0)
-        return best([await load(port, what == "yielding", 1000 * i) for i in range(LOADS)])
+            return await idle_memory(ports[0], pid, 0)
+        return best([await load(ports, what == "yielding", 1000 * i) for i in range(LOADS)])
 
     import uvloop  # the load must not be what is measured
 
@@ -432,4 +442,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(sys.argv[2], int(sys.argv[3]), sys.argv[4])
     else:
-        print(json.dumps(run_load(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+        print(json.dumps(run_load(sys.argv[2], [int(port) for port in sys.argv[3].split(",")], int(sys.argv[4]))))

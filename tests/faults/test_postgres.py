@@ -120,7 +120,10 @@ class Load:
         while not self.is_stopping:
             thread = f"thread-{number}-{count}"
             count += 1
-            await self._one(thread, chance)
+            try:
+                await self._one(thread, chance)
+            except AssertionError as error:
+                raise AssertionError(f"{error}\n{await describe(self._deployment, thread)}") from error
 
     async def _one(self, thread: str, chance: random.Random) -> None:
         viewer = Viewer(thread)
@@ -133,10 +136,10 @@ class Load:
             with suppress(TimeoutError):
                 async with asyncio.timeout(5):
                     if not is_begun:
-                        answer = await viewer.post(worker.port, body, survives=True)
+                        is_begun = True
+                        answer = await self._post(viewer, worker, body)
                     else:
                         answer = await viewer.follow(worker.port, survives=True)
-            is_begun = is_begun or bool(viewer.frames) or (answer is not None and answer.status == 409)
             if answer is not None and answer.status == 404:
                 is_begun = False
             if viewer.last_words and not viewer.is_done:
@@ -145,6 +148,14 @@ class Load:
                 self.reconnects += 1
                 await asyncio.sleep(0.05)
         self.seen[thread] = viewer.frames
+
+    async def _post(self, viewer: Viewer, worker: Worker, body: Any) -> Any:
+        try:
+            return await viewer.post(worker.port, body, survives=True)
+        except AssertionError:
+            if viewer.frames:
+                raise
+            return None  # an earlier request has begun the run, and it has ended: the answer is a hydration
 
 
 KINDS = {"kill": 2, "suspend": 2, "terminate": 4, "cut": 4, "freeze": 3, "partition": 3, "restart": 1, "promote": 1}
@@ -189,6 +200,24 @@ async def inject(deployment: Deployment, kind: str, chance: random.Random) -> No
             await in_thread(deployment.primary.start)
         case _:
             await promote(deployment)
+
+
+async def describe(deployment: Deployment, thread: str) -> str:
+    """Return all rows of a thread, and what the servers logged about it."""
+    import asyncpg  # type: ignore[import-untyped]
+
+    db = await asyncpg.connect(deployment.primary.dsn)
+    tables = {"threads": "thread_id", "runs": "thread", "log": "thread"}
+    found: list[str] = []
+    key = await db.fetchval(f"SELECT key FROM {deployment.schema}.threads WHERE thread_id = $1", thread)
+    for table, column in tables.items():
+        value = thread if table == "threads" else key
+        rows = await db.fetch(f"SELECT * FROM {deployment.schema}.{table} WHERE {column} = $1", value)
+        found += [f"{table}: {dict(row)}" for row in rows]
+    await db.close()
+    for log in sorted(deployment.folder.glob("worker-*.log")):
+        found += [f"{log.name}: {line}" for line in log.read_text().splitlines() if thread in line]
+    return "\n".join(found)
 
 
 async def terminate_backends(deployment: Deployment, chance: random.Random) -> None:

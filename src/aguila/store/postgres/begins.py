@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from aguila.errors import StoreUnavailable
 from aguila.store import refusals
 from aguila.store.encoding import Row, hash_thread, size_of_rows
 from aguila.store.new_run import NewRun
@@ -84,12 +85,15 @@ class Begins:
         try:
             sql = self._database.sql(BEGIN)
             rows = await self._database.retry(lambda: self._session.fetch(sql, *self._arguments(items)))
-        except Exception as error:  # noqa: BLE001 - it becomes the outcome of the runs
+        except StoreUnavailable as error:
+            for item in items:
+                _fail(item, error)
+            return
+        except Exception as error:  # noqa: BLE001 - it becomes the outcome of the run at fault
             if len(items) == 1:
                 _fail(items[0], convert(error, writes=True))
-            else:
-                for item in items:  # only the run at fault fails
-                    await self._flush([item])
+            for item in items if len(items) > 1 else ():
+                await self._flush([item])
             return
         for item, row in zip(items, rows, strict=True):
             try:
