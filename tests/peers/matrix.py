@@ -203,7 +203,7 @@ def try_upstream(peer: Peer) -> Column:
         with running(peer) as server, tempfile.TemporaryDirectory() as folder:
             options = {"protobuf": peer.is_protobuf, "options": {"trust_env": False}}
             agent = upstream(server.url, client=options, state_keys=STATE_KEYS.get(peer.name))
-            with serving(App(agent, store=Path(folder) / "threads.db")) as front:
+            with serving(App(agent, store=Path(folder) / "threads.db", merge_deltas=False)) as front:
                 gateway: Any = Gateway(front.url + "/", 0, server)
 
                 async def all_features() -> Column:

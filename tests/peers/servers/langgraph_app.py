@@ -11,7 +11,7 @@ from langgraph_graph import graph
 from aguila import App
 from aguila.frameworks import langgraph
 
-app = App(langgraph.agent(graph.compile(checkpointer=InMemorySaver())), store=script.STORE, lease=script.LEASE)
+app = App(langgraph.agent(graph.compile(checkpointer=InMemorySaver())), **script.OPTIONS)
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

@@ -27,7 +27,7 @@ async def count(ctx: Context) -> str:
 
 llm = OpenAI(model="gpt-4o-mini", api_key="key", api_base=script.MODEL_URL, max_retries=0)
 workflow = AGUIChatWorkflow(llm=llm, backend_tools=[add, count], timeout=None)
-app = App(llama_index.agent(workflow), store=script.STORE, lease=script.LEASE)
+app = App(llama_index.agent(workflow), **script.OPTIONS)
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

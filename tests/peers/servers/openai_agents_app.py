@@ -240,7 +240,7 @@ def send_mail(to: str) -> str:
 model = ScriptedModel()
 billing = Agent(name="billing", model=model, handoff_description="Knows bills.")
 agent = Agent(name="assistant", model=model, tools=[add, count, send_mail], handoffs=[billing])
-app = App(openai_agents.agent(agent), store=script.STORE, lease=script.LEASE)
+app = App(openai_agents.agent(agent), **script.OPTIONS)
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

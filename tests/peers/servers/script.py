@@ -81,11 +81,10 @@ class Probe:
 probe = Probe()
 
 
-STORE = os.environ.get("PEER_STORE")
 MODEL_URL = f"http://127.0.0.1:{sys.argv[1] if len(sys.argv) > 1 else 0}/v1"
 """Where the model of scripted_chat.py is."""
-LEASE = 1.0
-"""Seconds until a run of a killed server counts as lost."""
+OPTIONS: dict[str, Any] = {"store": os.environ.get("PEER_STORE"), "lease": 1.0, "merge_deltas": False}
+"""The options of an app: a run of a killed server is lost after a second, and each delta can be seen."""
 
 
 def serve_app(app: Any, port: int) -> None:

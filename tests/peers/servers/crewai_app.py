@@ -1,0 +1,66 @@
+"""A CrewAI flow behind ``App``, with the model of scripted_chat.py."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import script
+from ag_ui_crewai import CopilotKitState, copilotkit_emit_tool_result, copilotkit_stream
+from crewai.flow.flow import Flow, start
+from litellm import acompletion
+
+from aguila import App
+from aguila.frameworks import crewai
+
+PARAMETERS = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
+ADD = {"type": "function", "function": {"name": "add", "description": "Add two numbers.", "parameters": PARAMETERS}}
+COUNT = {"type": "function", "function": {"name": "count", "description": "Count one further.", "parameters": {}}}
+
+
+class State(CopilotKitState):
+    count: int = 0
+
+
+class Scripted(Flow[State]):
+    @start()
+    async def chat(self) -> None:
+        while True:
+            response = await copilotkit_stream(
+                await acompletion(
+                    model="openai/scripted",
+                    api_base=script.MODEL_URL,
+                    api_key="key",
+                    messages=[_plain(message) for message in self.state.messages],
+                    tools=[ADD, COUNT, *self.state.copilotkit.actions],
+                    stream=True,
+                    num_retries=0,
+                )
+            )
+            answer: Any = response.choices[0].message
+            self.state.messages.append(answer)
+            own = [call for call in answer.get("tool_calls") or () if call["function"]["name"] in ("add", "count")]
+            for call in own:
+                result = self.call(call["function"])
+                await copilotkit_emit_tool_result(tool_call_id=call["id"], content=result)
+                self.state.messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
+            if not own:
+                return
+
+    def call(self, function: Any) -> str:
+        if function["name"] == "count":
+            self.state.count += 1
+            return "counted"
+        arguments = json.loads(function["arguments"])
+        return str(arguments["a"] + arguments["b"])
+
+
+def _plain(message: Any) -> Any:
+    return message if isinstance(message, dict) else message.model_dump()
+
+
+app = App(crewai.agent(Scripted()), **script.OPTIONS)
+
+if __name__ == "__main__":
+    script.serve_app(app, int(sys.argv[1]))
