@@ -293,6 +293,36 @@ def resent(events: list[dict[str, Any]], *more: dict[str, Any]) -> list[dict[str
 
 
 @pytest.mark.parametrize("history", ["client", "server"])
+@pytest.mark.parametrize("declared", ["1.1", "1.0", "0.0.59", ..., "0.0.47"])
+def test_a_joined_client_gets_the_stored_type_of_an_upload_and_sends_it_back_unedited(
+    store: Any, history: Any, declared: Any
+) -> None:
+    notices: list[Any] = []
+
+    async def agent(run: Run) -> None:
+        await run.say("Nice.")
+
+    app = App(agent, store=store, history=history, allow_anonymous=True, warn=notices.append)
+    with serving(app) as server:
+        file = server.post("/files", content=b"\x89PNG", headers={"content-type": "image/png"}).json()["id"]
+        part = {"type": "image", "source": {"type": "file", "value": file, "provider": "aguila"}}
+        gone = {"type": "image", "source": {"type": "file", "value": "gone", "provider": "aguila"}}
+        message = {"id": "u", "role": "user", "content": [part, gone]}
+        server.events(run_id="r1", messages=[message], protocolVersion="1.1")
+        joined = resent(server.events(path="/connect", run_id="j", messages=[], protocolVersion=declared))
+        known, unknown = joined[0]["content"]
+        assert known.get("mimeType", known.get("source", {}).get("mimeType")) == "image/png"
+        assert "image/png" not in str(unknown)
+        notices.clear()
+        again = {"id": "u2", "role": "user", "content": "Thanks"}
+        server.events(run_id="r2", messages=[*joined, again], protocolVersion=declared)
+        found = server.get("/threads/thread").json()
+        assert found["messages"][0]["content"] == [part, gone]
+        assert [notice for notice in notices if "history" in notice.rule] == []
+        assert [run["parentRunId"] for run in found["runs"]] == [None, None]
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
 @pytest.mark.parametrize("declared", [..., "0.0.35", "0.0.40", "0.0.47", "0.0.50", "0.0.59"])
 def test_what_a_dialect_made_of_a_message_is_no_edit_of_it(declared: Any, history: Any) -> None:
     notices: list[Any] = []

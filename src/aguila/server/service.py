@@ -21,6 +21,7 @@ from aguila.errors import NotFound
 from aguila.protocol import AgentCapabilities, FileSource
 from aguila.server.auth import Request, base_url
 from aguila.server.errors import draining_error
+from aguila.server.file_types import FileTypes
 from aguila.server.http.body_limits import BodyBudget
 from aguila.server.http.event_stream import EventStream, OpenStreams, StreamPlan
 from aguila.server.http.framing import Framing, framing_for
@@ -76,6 +77,7 @@ class Service:
     ) -> None:
         self.runs = runs
         self.store: Store = runs.store
+        self.file_types = FileTypes(runs.store)
         self.limits = limits
         self.body_budget = BodyBudget(limits.at_once)
         self.agents = list(agents)

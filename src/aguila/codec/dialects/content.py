@@ -214,10 +214,14 @@ def _same_part(sent: Any, held: Any) -> bool:
         return isinstance(sent, TextPart) and sent.text == held.text
     if not isinstance(held, MediaPart):
         return False
+    is_untyped = isinstance(held.source, FileSource) and held.source.mime_type is None
     if isinstance(sent, TextPart):
-        return sent.text == describe(held, None)
+        has_type = is_untyped and re.fullmatch(rf"\[{held.type}: [^\s/\]]+/[^\s/\]]+\]", sent.text) is not None
+        return has_type or sent.text == describe(held, None)
     if not isinstance(sent, MediaPart):
         return False
+    if is_untyped and isinstance(sent.source, FileSource):  # the server adds the type that it has stored
+        held = replace(held, source=replace(held.source, mime_type=sent.source.mime_type))
     if isinstance(held.source, FileSource) and isinstance(sent.source, UrlSource):
         return sent.source.value.endswith("/" + held.source.value)
     # All that survives a client that knows ``binary`` parts only.

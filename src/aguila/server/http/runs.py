@@ -223,6 +223,8 @@ async def _hydrate(
     )
 
     events = joined.events
+    if framing.dialect.user_parts != "text":
+        events = await service.file_types.complete(scope, events)
     if service.runs.sends_on_interrupt:
         events = [*events[:-1], *on_interrupt_events(events[-1]), events[-1]]
     frames = partial(framing.frame_events, events, joined.after)
