@@ -295,8 +295,8 @@ class OutputMapper:
     # Yielded and returned values
 
     def is_slow(self, value: Any) -> bool:
-        """Whether to encode a chat value in a thread before it is accepted. Hooks get values as they are."""
-        return self.hooks is NO_HOOKS and is_large(value)
+        """Whether a value is a chat value to encode in a thread before it is accepted. Hooks get values as they are."""
+        return self.hooks is NO_HOOKS and isinstance(value, CHAT) and is_large(value)
 
     def accept(self, value: Any) -> None:
         """Send a value that the agent yielded.

@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from aguila.agent.blocking.run import BlockingRun
 from aguila.agent.blocking.thread_portal import Called, ThreadPortal, Yielded
-from aguila.agent.chat_values import CHAT, with_parts
+from aguila.agent.chat_values import with_parts
 from aguila.agent.output import OutputMapper
 from aguila.agent.questions import Questions
 from aguila.agent.run import Run
@@ -97,11 +97,10 @@ async def _drive_async(agent: Agent, run: Run, output: OutputMapper, grace: floa
         _take_return(produced, run, output)
         return
     values: AsyncIterator[Any] = produced.__aiter__()
-    accept, sink = output.accept, output.sink
-    accept_text: Callable[[Any], None] = output.accept_text
+    accept, accept_text, sink = output.accept, output.accept_text, output.sink
     try:
         async for value in values:
-            if value.__class__ is not str and isinstance(value, CHAT) and output.is_slow(value):
+            if value.__class__ is not str and output.is_slow(value):
                 value = await offload(with_parts, value)
             try:
                 if value.__class__ is str:
@@ -214,7 +213,7 @@ def _pull(values: Any, portal: ThreadPortal, output: OutputMapper) -> Any:
                 value = next(values)
             except StopIteration as stop:
                 return stop.value
-            if value.__class__ is not str and isinstance(value, CHAT) and output.is_slow(value):
+            if value.__class__ is not str and output.is_slow(value):
                 value = with_parts(value)
             if output.state.is_read:
                 # The generator waits while the state is compared, so that it cannot change it meanwhile.
