@@ -21,7 +21,8 @@ from aguila.client.recordings import RecordedEvent, RecordedRun
 EVENTS: list[dict[str, Any]] = [
     {"type": "RUN_STARTED", "threadId": "t", "runId": "r"},
     {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"},
-    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hello"},
+    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hel"},
+    {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "lo"},
     {"type": "TEXT_MESSAGE_END", "messageId": "m"},
     {"type": "RAW", "event": {"vendor": 1}},
     {"type": "RUN_FINISHED", "threadId": "t", "runId": "r"},
@@ -59,6 +60,7 @@ def test_inspect_records_the_runs_of_an_endpoint_with_what_they_violate(tmp_path
         found = server.get("/threads/thread/runs/run/check").json()
         assert f"{peer.url} at {server.url}, threads in {tmp_path / 'runs.db'}" in server.log
     assert {"type": "RAW", "event": {"vendor": 1}} in events
+    assert [one["delta"] for one in events if "delta" in one] == ["Hel", "lo"]  # each as it was sent
     assert [(one["rule"], one["source"], one["number"]) for one in found["findings"]] == [("VER-2", "upstream", 1)]
 
 
@@ -72,7 +74,7 @@ def test_inspect_opens_a_recording(tmp_path: Path, suffix: str) -> None:
     }
     (tmp_path / f"run{suffix}").write_text(text[suffix])
     with aguila_serve(tmp_path, f"run{suffix}", "--no-open", command_name="inspect") as server:
-        assert f"6 events, at {server.url}/?recording=run{suffix}#/inspect" in server.log
+        assert f"7 events, at {server.url}/?recording=run{suffix}#/inspect" in server.log
         answer = server.get("/_recording")
         found = server.get("/_recording/check").json()["findings"]
         foreign = server.get("/_recording", headers={"host": "evil.example"})

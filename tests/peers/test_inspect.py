@@ -1,22 +1,22 @@
 """``aguila inspect`` in front of servers that others wrote: the matrix of docs/peers.md through the gateway.
 
-Peers with an environment of their own are tried where ``make peers`` has installed it.
+``make peers`` tries the peers that have an environment of their own.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from commands import aguila_serve
-from environments import ENVIRONMENTS, Peer, peer_named, running
+from environments import Peer, peer_named, running
 from features import FEATURES
-from matrix import Cell, try_feature
+from matrix import Cell, Gateway, try_feature
 from node import node_path
-from test_upstream import Gateway
 
 REMARKS = (
     "the state also holds",
@@ -30,6 +30,10 @@ REMARKS = (
 
 FAILS = {("langgraph", "cancel")}
 """The agent goes on, although the gateway has disconnected."""
+
+
+VIOLATES = {"quickstart": {"VER-2"}, "pydantic_ai": set[str](), "langgraph": {"VER-2"}, "encoder_sse": set[str]()}
+"""Rules that a peer is known to break. The notes of docs/peers.md have them all."""
 
 
 @pytest.mark.parametrize("name", ["quickstart", "pydantic_ai", "langgraph", "encoder_sse"])
@@ -55,12 +59,12 @@ def test_every_feature_through_inspect(name: str, tmp_path: Path) -> None:
     findings = [one for check in checked for one in check["findings"]]
     # What is stored keeps the rules. What the peer violates is told of the peer.
     assert [one for one in findings if one["source"] == "run"] == []
-    assert {one["rule"] for one in findings if one["source"] == "upstream"} >= {"VER-2"}
+    assert {one["rule"] for one in findings if one["source"] == "upstream"} >= VIOLATES[name]
     assert all(one["text"] for one in findings)
 
 
 def _check_installed(peer: Peer) -> None:
     if peer.program.endswith(".mjs"):
         node_path()  # skips, or fails in CI, without node
-    if peer.needs_environment and not (ENVIRONMENTS / peer.name / ".stamp").exists():
-        pytest.skip(f"{peer.title} is not installed: make peers")
+    if peer.needs_environment and "AGUILA_PEERS" not in os.environ:
+        pytest.skip("make peers tries it; set AGUILA_PEERS to try it here")

@@ -35,7 +35,7 @@ def inspect_url(url: str, *, store: str, headers: Mapping[str, str], port: int, 
         folder=str(Path.cwd()),
         store=store,
         host=_HOST,
-        options={"page": True, "debug": True},
+        options={"page": True, "debug": True, "merge_deltas": False},  # each event as it was sent
         upstream_headers=dict(headers),
         inspects=True,
     )
@@ -82,7 +82,7 @@ class RecordingApp:
     def __init__(self, streams: Sequence[RecordedStream], format_: Format) -> None:
         self._streams = streams
         replay = upstream(Replay(runs_of(streams, format_), speed=0), client={"compat": "wide"})
-        self._app = App(replay, page=True, allow_anonymous=True, allowed_hosts=LOCAL_HOSTS)
+        self._app = App(replay, page=True, merge_deltas=False, allow_anonymous=True, allowed_hosts=LOCAL_HOSTS)
         self.page = self._app.page
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:

@@ -50,7 +50,7 @@ class Traced:
     """The CPU time of a page's main thread, in seconds: all of it, and that of the longest task."""
 
     def __init__(self, browser: Browser, page: Page, work: Callable[[], Any]) -> None:
-        browser.start_tracing(page=page, categories=["toplevel", "devtools.timeline"])
+        browser.start_tracing(page=page, categories=["toplevel"])
         try:
             work()
         finally:
@@ -59,7 +59,11 @@ class Traced:
         main = {(one["pid"], one["tid"]) for one in names if one["args"]["name"] == "CrRendererMain"}
         tasks: dict[int, list[float]] = {}
         for event in events:
-            if event["name"] == "RunTask" and (event["pid"], event["tid"]) in main and "tdur" in event:
+            if (
+                event["name"] == "ThreadControllerImpl::RunTask"
+                and (event["pid"], event["tid"]) in main
+                and "tdur" in event
+            ):
                 tasks.setdefault(event["pid"], []).append(event["tdur"] / 1e6)
         assert tasks, "the trace has no tasks"
         page_tasks = max(tasks.values(), key=sum)

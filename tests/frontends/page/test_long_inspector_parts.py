@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from aguila_process import AguilaProcess
 from chat_page import ChatPage
-from inspector_page import InspectedThread
+from inspector_page import InspectedThread, InspectorPage
 from long_run import long_run
 from playwright.sync_api import expect
 
@@ -28,7 +29,7 @@ def test_the_cost_of_a_run(thread: InspectedThread) -> None:
     expect(panel.get_by_role("row", name=re.compile("words"))).to_contain_text("run")
     expect(panel.get_by_role("row", name=re.compile("TEXT_MESSAGE_CONTENT"))).to_be_visible()
     one.tab("Input")
-    expect(panel).to_contain_text("user-r")
+    expect(panel).to_contain_text(thread.id)
 
 
 def test_two_runs_are_compared(thread: InspectedThread) -> None:
@@ -63,8 +64,8 @@ def test_a_downloaded_run_is_a_recording_that_the_page_opens(thread: InspectedTh
         expect(page.get_by_role("tabpanel")).to_contain_text("get_weather")
 
 
-def test_a_dropped_file_is_opened_or_refused_with_the_reason(thread: InspectedThread) -> None:
-    one = thread.inspect()
+def test_a_dropped_file_is_opened_or_refused_with_the_reason(server: AguilaProcess, open_page: OpenPage) -> None:
+    one = InspectorPage(open_page(server.url).page, f"{server.url}/#/inspect")
     lines = [json.dumps(event) for event in long_run(50)]
     one.drop("run.sse", "".join(f"data: {line}\n\n" for line in lines))
     expect(one.events()).to_contain_text(f"{len(lines)} events")
