@@ -30,6 +30,9 @@ T = TypeVar("T")
 _MAX_VISITED = 256
 """How many members of a JSON value ``is_large`` looks at."""
 
+_MANY = 1_000
+"""How many messages are worked on without offloading: some milliseconds."""
+
 _SWITCH_INTERVAL = 0.0005
 """Seconds after which other threads get the interpreter while the worker is busy: about one slice."""
 
@@ -61,6 +64,8 @@ def _with_short_switches(call: Callable[[], T]) -> T:
 def is_large(value: Any) -> bool:
     """Whether work on a value should be offloaded: it is, or holds, a text or bytes of more than ``LARGE``.
 
+    So is a list of very many messages.
+
     Looks into messages, parts, chat contents and lists of them, and into a bounded number of members of a JSON value:
     one that is large because of very many small members is not found.
     """
@@ -71,7 +76,7 @@ def is_large(value: Any) -> bool:
     if not isinstance(value, _CONTAINER):
         return False
     if isinstance(value, _ARRAY) and any(isinstance(one, msgspec.Struct) for one in islice(value, _MAX_VISITED)):
-        return any(map(is_large, cast("Sequence[Any]", value)))
+        return len(value) > _MANY or any(map(is_large, cast("Sequence[Any]", value)))
     found: list[Any] = [value]
     for one in islice(found, _MAX_VISITED):  # the loop also visits what is added
         if isinstance(one, str):

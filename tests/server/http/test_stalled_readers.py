@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import pytest
+from in_process import Reader
 from serving import run_input
 
 from aguila import App
@@ -21,44 +22,6 @@ MIB = 1024 * 1024
 @pytest.fixture(params=["memory", "sqlite"])
 def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
-
-
-class Reader:
-    """A client within the process. It stops reading after ``accepts`` messages."""
-
-    def __init__(self, app: App, accepts: int = 1_000_000) -> None:
-        self._app = app
-        self._accepts = accepts
-        self.messages: list[Any] = []
-        self.stalled = asyncio.Event()
-        self.goes_on = asyncio.Event()
-
-    async def send(self, message: Any) -> None:
-        if len(self.messages) >= self._accepts:
-            self.stalled.set()
-            await self.goes_on.wait()
-        self.messages.append(message)
-
-    async def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> int:
-        """Send a request and return the status, when the app is done with it."""
-        received = [{"type": "http.request", "body": body, "more_body": False}]
-
-        async def receive() -> Any:
-            return received.pop() if received else await asyncio.Event().wait()
-
-        pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-        path, _, query = path.partition("?")
-        scope = {"type": "http", "method": method, "path": path, "headers": [(b"host", b"localhost"), *pairs]}
-        await self._app({**scope, "query_string": query.encode(), "root_path": ""}, receive, self.send)
-        return self.messages[0]["status"]
-
-    @property
-    def body(self) -> bytes:
-        return b"".join(message.get("body", b"") for message in self.messages)
-
-    @property
-    def is_complete(self) -> bool:
-        return "body" in self.messages[-1] and not self.messages[-1].get("more_body", False)
 
 
 async def talkative(run: Any) -> Any:

@@ -1,15 +1,17 @@
 """Send ended runs in compacted form, to readers that ask with ``?compact=true``.
 
-Only the last event of a run has an id. A reader that is cut off within a run gets the whole run again.
+Only the last event of a run has an id. A reader that is cut off within a run gets the whole run again. Long runs are
+compacted in a thread. A run beyond ``MAX_EVENTS`` is sent as it is stored: compacting it would take too much memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import Final
 
 from aguila.codec import decode_event
-from aguila.codec.notices import Warn
+from aguila.codec.notices import Notice, Warn
 from aguila.offload import LARGE, offload
 from aguila.protocol import Event, StateDeltaEvent
 from aguila.server.auth import Request
@@ -19,6 +21,10 @@ from aguila.server.http.event_stream import EventStream
 from aguila.server.limits import UNLIMITED
 from aguila.store import Batch, RunRecord, Store
 from aguila.stream import compact
+
+MAX_EVENTS: Final = 200_000
+_MANY: Final = 200
+"""Events that are compacted on the event loop: about a millisecond."""
 
 Replay = Callable[[EventStream], Awaitable[None]]
 
@@ -43,11 +49,12 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
             return
         if record.last <= stream.after:
             continue
-        if record.first <= stream.after:  # the reader has a part of the stored run, so it gets the stored rest
+        count = record.last - record.first + 1
+        if record.first <= stream.after or count > MAX_EVENTS:  # a reader of a part of the stored run gets the rest
             await stream.write_stored(record.last)
             continue
         events: list[Event] = []
-        is_large = False
+        is_large = count > _MANY
         position = stream.after
         while position < record.last:
             for batch in await store.read(stream.scope, stream.thread_id, position, until=record.last):
@@ -55,7 +62,13 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
                 decoded = await offload(_decode, batch) if is_large else _decode(batch)
                 events += [event for event in decoded if event is not None]
                 position = batch.last
-        events = compact(events, warn=warn)
+        if is_large:
+            notices: list[Notice] = []  # the thread must not call ``warn``
+            events = await offload(compact, events, warn=notices.append)
+            for notice in notices:
+                warn(notice)
+        else:
+            events = compact(events, warn=warn)
         if framing.dialect.state_baseline and any(isinstance(event, StateDeltaEvent) for event in events):
             # Compaction moves only a snapshot before the first delta, so the state before it is the input's.
             sent = await load_input(store, record)

@@ -1,0 +1,46 @@
+"""Answers that cost much CPU time are made off the event loop: no callback of it takes long."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from in_process import Reader, Slices
+from serving import run_input
+
+from aguila import App
+from aguila.protocol import TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
+from aguila.store import MemoryStore, SQLiteStore
+
+pytestmark = pytest.mark.anyio
+
+MESSAGES = 4_000
+MAX_SLICE = 0.05
+"""Seconds of CPU time that the event loop's thread may use in one callback."""
+
+
+async def many_messages(run: Any) -> Any:
+    for i in range(MESSAGES):
+        yield TextMessageStartEvent(message_id=f"m{i}", role="assistant")
+        yield TextMessageContentEvent(message_id=f"m{i}", delta="hello")
+        yield TextMessageEndEvent(message_id=f"m{i}")
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize(
+    "path", ["/threads/t/events?compact=true", "/threads/t/runs/r1/events?compact=true", "/threads/t"]
+)
+async def test_an_answer_about_thousands_of_messages_does_not_block_the_event_loop(
+    tmp_path: Any, kind: str, path: str
+) -> None:
+    store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "threads.db")
+    async with App(many_messages, store=store, allow_anonymous=True) as app:
+        body = json.dumps(run_input("t", "r1")).encode()
+        await Reader(app).request("POST", "/", body, content_type="application/json")
+        slices, reader = Slices(), Reader(app)
+        slices.start()
+        assert await reader.request("GET", path) == 200
+        slices.stop()
+        assert reader.body.count(b'"hello"') == MESSAGES
+    assert slices.longest < MAX_SLICE
