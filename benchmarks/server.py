@@ -209,7 +209,7 @@ def request(number: int, keep: bool = False, **asked: Any) -> bytes:
         }
     ).encode()
     head = (
-        "POST / HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\n"
+        "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nAccept: text/event-stream\r\n"
         f"Content-Length: {len(body)}\r\n" + ("\r\n" if keep else "Connection: close\r\n\r\n")
     )
     return head.encode() + body
