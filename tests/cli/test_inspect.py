@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from builders import user_json
 from commands import aguila_serve
-from serving import check_valid, serving, text_of
+from serving import Held, check_valid, serving, text_of
 from typer.testing import CliRunner
 
 from aguila import App
@@ -62,6 +62,21 @@ def test_inspect_records_the_runs_of_an_endpoint_with_what_they_violate(tmp_path
     assert {"type": "RAW", "event": {"vendor": 1}} in events
     assert [one["delta"] for one in events if "delta" in one] == ["Hel", "lo"]  # each as it was sent
     assert [(one["rule"], one["source"], one["number"]) for one in found["findings"]] == [("VER-2", "upstream", 1)]
+
+
+def test_a_run_behind_inspect_outlives_its_connection(tmp_path: Path) -> None:
+    agent = Held()
+    with (
+        serving(App(agent)) as peer,
+        aguila_serve(tmp_path, peer.url, "--no-open", command_name="inspect") as server,
+    ):
+        with server.run() as stream:
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+        with server.stream("GET", "/threads/thread/runs/run/events") as again:  # as a page that is reloaded
+            agent.gate("run").open()
+            events = again.rest()
+    check_valid(events)
+    assert text_of(events) == "onetwo"
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".sse", ".json"])

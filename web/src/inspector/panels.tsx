@@ -3,7 +3,7 @@
 import { useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import type { Finding, Json, Message, ToolCall } from "../protocol/types";
+import type { Finding, Json, Message, TokenUsage, ToolCall } from "../protocol/types";
 import { copyText } from "./copy";
 import { bytes, duration, number } from "./format";
 import { changedPaths, JsonTree } from "./JsonTree";
@@ -340,7 +340,37 @@ const COUNTS = [
   ["totalTokens", "Total"],
 ] as const;
 
+function nameOf({ provider, model }: TokenUsage): string {
+  return [provider, model].filter(Boolean).join(" ") || "unnamed";
+}
+
+/** Add up the entries of each model that has several. */
+function totalsOf(usage: RunModel["usage"]): TokenUsage[] {
+  const sums = new Map<string, { sum: TokenUsage; count: number }>();
+  for (const { entry } of usage) {
+    const { sum, count } = sums.get(nameOf(entry)) ?? { sum: { provider: entry.provider, model: entry.model }, count: 0 };
+    for (const [key] of COUNTS) if (entry[key] !== undefined) sum[key] = (sum[key] ?? 0) + entry[key];
+    sums.set(nameOf(entry), { sum, count: count + 1 });
+  }
+  return [...sums.values()].filter(({ count }) => count > 1).map(({ sum }) => sum);
+}
+
+function UsageRow({ entry, where }: { entry: TokenUsage; where: string }) {
+  return (
+    <tr>
+      <td>{nameOf(entry)}</td>
+      <td>{where}</td>
+      {COUNTS.map(([key]) => (
+        <td key={key} class="num">
+          {entry[key] === undefined ? "" : number(entry[key])}
+        </td>
+      ))}
+    </tr>
+  );
+}
+
 export function UsageTable({ model }: { model: RunModel }) {
+  const totals = totalsOf(model.usage);
   if (model.usage.length === 0) return <Empty>The run reports no token usage.</Empty>;
   return (
     <div class="table">
@@ -358,15 +388,10 @@ export function UsageTable({ model }: { model: RunModel }) {
         </thead>
         <tbody>
           {model.usage.map(({ entry, where }, at) => (
-            <tr key={at}>
-              <td>{[entry.provider, entry.model].filter(Boolean).join(" ") || "unnamed"}</td>
-              <td>{where}</td>
-              {COUNTS.map(([key]) => (
-                <td key={key} class="num">
-                  {entry[key] === undefined ? "" : number(entry[key])}
-                </td>
-              ))}
-            </tr>
+            <UsageRow key={at} entry={entry} where={where} />
+          ))}
+          {totals.map((entry) => (
+            <UsageRow key={nameOf(entry)} entry={entry} where="together" />
           ))}
         </tbody>
       </table>
