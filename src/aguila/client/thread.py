@@ -341,6 +341,12 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
         on_accepted: Callable[[], None],
         restart: Callable[[], Consumer] | None = None,
     ) -> Program[str | None]:
+        before = self.conversation
+
+        def rehydrate() -> Consumer:
+            self._reducer = Reducer.from_conversation(before, warn=self._warn)
+            return self._consumer()
+
         stream = RunStream(
             self._settings,
             self._consumer(),
@@ -349,6 +355,7 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
             run_id=run_id,
             on_accepted=on_accepted,
             restart=restart,
+            rehydrate=rehydrate,
         )
         try:
             yield from stream.follow(request)

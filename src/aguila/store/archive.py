@@ -88,17 +88,33 @@ class ThreadArchive(msgspec.Struct, frozen=True, kw_only=True):
         """Return the request of a run, as a store writes it. Its inline files are in ``files``."""
         return CutInput(body=run.body, digests=run.digests, messages=self.messages)
 
+    def find_compacted(self) -> dict[str, int]:
+        """Return the runs that were compacted, each with the number of the first event that is left."""
+        ends = {batch.last: batch.first for batch in self.batches}
+        starts = {batch.first for batch in self.batches}
+        return {
+            run.record.run_id: ends[run.record.last]
+            for run in self.runs
+            if run.record.first not in starts and run.record.last in ends
+        }
+
     def is_same(self, other: ThreadArchive) -> bool:
         """Return whether two threads have the same content. How events are grouped in batches does not count."""
         return _essence(self) == _essence(other)
 
     def check(self) -> None:
-        """Raise ``ValueError`` unless the numbers are gapless and every run is closed and in the log."""
+        """Raise ``ValueError`` unless the numbers are gapless and every run is closed and in the log.
+
+        Before the events of a compacted run there is a gap.
+        """
         number = self.first
+        compacted = {run.record.last: run.record.first for run in self.runs}
         for batch in self.batches:
-            if batch.first != number or not batch.events:
+            is_compacted = batch.first > number and compacted.get(batch.last) == number and len(batch.events) > 1
+            is_next = batch.first == number or is_compacted
+            if not is_next or not batch.events:
                 raise ValueError(f"thread {self.thread_id!r}: event {number} is missing")
-            number += len(batch.events)
+            number = batch.last + 1
         for run in self.runs:
             record = run.record
             if record.is_running:

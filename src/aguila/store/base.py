@@ -41,6 +41,11 @@ Projections
     each value once, and a scope each inline file in them. A store does not interpret a projection. Projections are
     not archived, because they can be computed again.
 
+Compaction
+    The events of a closed run can be replaced by fewer events of the same meaning. The run keeps its range of sequence
+    numbers, and its events have the last numbers of that range, in one batch. A cursor inside the range is not in the
+    log any more. A store that does not compact finds no runs to compact.
+
 Cancelling
     Any process can ask the owner to cancel a run: always, or only if the run has no viewers. The owner knows the
     viewers of its own process. Other processes register theirs with ``watch``. The owner answers a request of the
@@ -282,6 +287,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     max_age: float | None = None
     max_threads: int | None = None
     max_bytes: int | None = None
+    compact_after: float | None = None
+    """Seconds after its end from which on the server compacts a run; ``prune`` does not."""
 
     def is_exceeded(self, *, age: float, size: int, threads: int = 0) -> bool:
         """Return whether to remove an entry of this age while the store holds this many bytes and threads."""
@@ -558,6 +565,23 @@ class Store(ABC):
 
         This changes neither ``updated_at`` nor the position of the thread in lists.
         """
+
+    # Compaction
+
+    async def compactable(self, seconds: float, limit: int = 100) -> Sequence[RunRecord]:
+        """Return runs of every scope that ended longer ago than this and were not compacted, oldest first.
+
+        A run is left out if an interrupt that it raised or answered is not settled, or was settled by a run that did
+        not succeed: then the answer can be given again.
+        """
+        return ()
+
+    async def compact_run(self, run: RunRecord, events: Sequence[bytes]) -> None:
+        """Replace the events of a run that ``compactable`` returned. It is not returned again.
+
+        If the events are not fewer than before, the log stays as it is. A run that was removed meanwhile is ignored.
+        """
+        raise NotImplementedError
 
     # Interrupts, session, recorded effects
 

@@ -30,17 +30,17 @@ def encode_rows(events: Sequence[bytes]) -> list[Row]:
     if len(events) == 1:
         return [(1, _check_line(events[0]))]
     if max(map(len, events), default=0) <= LARGE:
-        return [(len(events), _join(events))]
+        return [(len(events), join_events(events))]
     rows: list[Row] = []
     start = 0
     for index, event in enumerate(events):
         if len(event) > LARGE:
             if start < index:
-                rows.append((index - start, _join(events[start:index])))
+                rows.append((index - start, join_events(events[start:index])))
             rows.append((1, _check_line(event)))
             start = index + 1
     if start < len(events):
-        rows.append((len(events) - start, _join(events[start:])))
+        rows.append((len(events) - start, join_events(events[start:])))
     return rows
 
 
@@ -92,7 +92,8 @@ def is_title(value: Any) -> TypeGuard[str]:
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def _join(events: Sequence[bytes]) -> bytes:
+def join_events(events: Sequence[bytes]) -> bytes:
+    """Join events to one row of the log. Raises ``ValueError`` for an event that holds a line break."""
     body = b"\n".join(events)
     if body.count(b"\n") != max(0, len(events) - 1):
         raise ValueError(_LINE_BREAK)
@@ -121,6 +122,11 @@ def check_cursor(after: int, first: int, last: int) -> int:
     if not first - 1 <= after <= last:
         raise CursorExpired(f"cursor {after} is not in the log, which has events {first} to {last}; read it from 0")
     return after
+
+
+def inside_compacted(after: int) -> CursorExpired:
+    """Return the error for a cursor inside the range of a compacted run."""
+    return CursorExpired(f"cursor {after} is in a run that was compacted; read the thread again, or the log from 0")
 
 
 def hash_thread(scope: str, thread_id: str) -> int:

@@ -87,6 +87,33 @@ def test_the_log_is_asked_for_with_the_last_id_and_fresh_credentials(twin):
         assert "content-type" not in asked.headers
 
 
+def test_a_run_that_was_compacted_meanwhile_is_joined_again(twin):
+    """The cursor is gone (410), and the thread as it is comes from /connect."""
+
+    def cut(asked):
+        body = frame(run_started_json(asked.json["runId"], "t"), 1) + frame(text_message_json("m", "He")[0], 2)
+        return Answer([body], cut=True)
+
+    def join(asked):
+        run = asked.json["runId"]
+        messages = [*asked.json["messages"], {"id": "m", "role": "assistant", "content": "Hello"}]
+        snapshot = {"type": "MESSAGES_SNAPSHOT", "messages": messages}
+        return Answer([frames([run_started_json(run, "t"), snapshot, run_finished_json(run, "t")])])
+
+    gone = Answer([b'{"error":{"code":"cursor_expired","message":"compacted"}}'], 410, "application/json")
+    with ScriptedServer(cut, gone, join) as server:
+        thread = twin.client(server.url, reconnect=Reconnect(initial=0.0)).thread("t")
+        twin.result(thread.run("Hi"))
+        assert [message.content for message in thread.messages] == ["Hi", "Hello"]
+        assert [run.outcome for run in thread.runs] == ["success"]
+        assert [(one.method, one.path) for one in server.requests] == [
+            ("POST", "/"),
+            ("GET", "/threads/t/events?protocolVersion=1.1"),
+            ("POST", "/connect"),
+        ]
+        assert server.requests[2].json["runId"] == server.requests[0].json["runId"]
+
+
 def test_without_ids_a_drop_is_truncation_and_is_never_guessed_at(twin):
     def cut(asked):
         return Answer([frames([run_started_json(asked.json["runId"], "t")])], cut=True)
@@ -223,7 +250,7 @@ def test_a_server_that_does_not_know_the_cursor_is_truncation_with_the_cause(twi
             twin.result(twin.client(server.url).thread().run("Hi"))
         assert isinstance(caught.value.__cause__, HTTPRejected)
         assert caught.value.__cause__.status == status
-        assert len(server.requests) == 2
+        assert len(server.requests) == (3 if status == 410 else 2)  # after 410 it tries to join the thread
 
 
 def test_attempts_are_limited_and_progress_gives_them_back(twin):

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from builders import user_json
 from serving import Held, check_valid, run_input, serving, text_of, types
+from waiting import wait_until
 
 from aguila import App
 from aguila.codec import decode, encode
-from aguila.store import MemoryStore
+from aguila.server.runs import maintenance
+from aguila.store import MemoryStore, Retention
 from aguila.stream import Lineage
 
 
@@ -42,6 +44,30 @@ def test_threads_are_listed_in_pages_last_updated_first(store: Any) -> None:
         assert server.client.delete(f"/threads/{page['threads'][-1]['threadId']}").status_code == 204
         rest = server.get(f"/threads?before={page['next']}").json()["threads"]
         assert [one["threadId"] for one in rest] == ["t3", "t2", "t0"]  # whatever became of the thread it ended with
+
+
+def test_a_run_is_compacted_some_time_after_its_end(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "PRUNE_INTERVAL", 0.0)
+
+    async def agent(run: Any) -> Any:
+        for number in range(40):
+            yield f"{number} "
+
+    retention = Retention(compact_after=0.0)
+    with serving(App(agent, store=store, retention=retention, lease=0.5, merge_deltas=False)) as server:
+        server.events(run_id="r1", messages=[user_json("u1", "Hello")])
+        before = server.get("/threads/thread").json()
+        route = "/threads/thread/runs/r1/events?protocolVersion=1.1"
+        wait_until(lambda: server.get(route).text.count("data: ") == 5)
+        after = server.get("/threads/thread").json()
+        assert after == before
+        (run,) = after["runs"]
+        ids = [int(text) for text in re.findall(r"^id: (\d+)$", server.get(route).text, re.MULTILINE)]
+        assert ids == list(range(run["last"] - 4, run["last"] + 1))
+        for cursor in (run["first"], run["last"] - 1):
+            assert server.client.get(f"{route}&after={cursor}").status_code == 410
+        assert server.get(f"{route}&after={run['last']}").text == ""
+        check_valid(server.events(run_id="r2", messages=[*after["messages"], user_json("u2", "Again")]))
 
 
 @pytest.mark.parametrize("route", ["/threads/thread/events", "/threads/thread/runs/r1/events"])

@@ -27,6 +27,7 @@ from aguila.errors import (
 )
 from aguila.store import Batch, Store
 from contract.archives import ArchivesContract
+from contract.compaction import CompactionContract
 from contract.inputs import InputsContract
 from contract.log import LogContract
 from contract.model import play
@@ -51,6 +52,7 @@ class StoreContract(
     RunsContract,
     InputsContract,
     ProjectionsContract,
+    CompactionContract,
     LogContract,
     ThreadsContract,
     ViewersContract,

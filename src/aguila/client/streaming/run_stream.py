@@ -8,6 +8,8 @@ A broken stream is resumed so that every event is consumed exactly once:
   before, the request is sent again with the same run id. If no request got through, the run never started:
   ``TransportFailed``.
 - A stream that joins a run starts with the thread so far. Without a cursor it can be requested again.
+- If the log does not have the cursor any more (410), because the run has ended and was compacted, the client joins the
+  thread (``POST /connect``): the run starts again from its beginning, and its messages come as a snapshot.
 - Anything else is ``StreamTruncated``: to guess where to resume would lose or repeat events.
 
 A server may replay earlier runs before the requested one (IN-1). A stream that ends without the requested run is
@@ -19,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec.structs import replace
 
 from aguila.client.drivers.effects import Close, Compute, Head, Program, Read, Sleep
 from aguila.client.middleware import Chain
@@ -64,11 +68,16 @@ class RunStream:
         run_id: str | None,
         on_accepted: Callable[[], None],
         restart: Callable[[], Consumer] | None = None,
+        rehydrate: Callable[[], Consumer] | None = None,
     ) -> None:
-        """``restart`` returns a fresh consumer, for a stream that may be requested again from its beginning."""
+        """``restart`` returns a fresh consumer, for a stream that may be requested again from its beginning.
+
+        ``rehydrate`` returns one for a run that was compacted, with the conversation before the run.
+        """
         self.run_id = run_id
         self._settings = settings
         self._restart = restart
+        self._rehydrate = rehydrate
         self._chain = chain
         self._thread_id = thread_id
         self._on_accepted = on_accepted
@@ -407,12 +416,30 @@ class RunStream:
         """Open what is missing: the log after the cursor, the stream from its beginning, or the run."""
         if self._consumed and self._cursor.can_resume:
             self._is_new_frame, self._repeated = self._cursor.new_frame_test(), 0
-            return (yield from self._open(self._log_request(request)))
+            try:
+                return (yield from self._open(self._log_request(request)))
+            except HTTPRejected as error:
+                if error.status != 410 or self._rehydrate is None:
+                    raise
+                return (yield from self._join_again(request, error, self._rehydrate))
         if self._restart is not None:
             self._is_resumed = False
             self._use(self._restart())
             return (yield from self._open(request))
         return (yield from self._find_or_send_again(request, self.run_id))
+
+    def _join_again(
+        self, request: Request, gone: HTTPRejected, rehydrate: Callable[[], Consumer]
+    ) -> Program[ResponseReader]:
+        """Join the thread, because its log does not have the cursor any more. Raise ``gone`` if that is refused."""
+        try:
+            reader = yield from self._open(replace(request, url=self._settings.route("connect")))
+        except HTTPRejected:
+            raise gone from None
+        self._is_new_frame = None
+        self._is_resumed = False
+        self._use(rehydrate())
+        return reader
 
     def _can_reconnect(self, dropped: AguilaError | None) -> bool:
         """Return whether a request exists that cannot lose or repeat an event, or start a run twice."""

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
-from aguila.codec import decode_event
+from aguila.codec import decode_event, encode_event
 from aguila.codec.notices import Notice, Warn
+from aguila.errors import AguilaError
 from aguila.offload import LARGE, offload
 from aguila.protocol import Event, StateDeltaEvent
 from aguila.server.auth import Request
@@ -77,6 +78,19 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
         frames = partial(framing.frame_events, events, record.last)
         stream.after = record.last
         await stream.write(await offload(frames) if is_large else frames())
+
+
+def compact_events(events: Sequence[bytes]) -> Sequence[bytes]:
+    """Return the stored events of an ended run in compacted form; as they are if one of them cannot be read."""
+    try:
+        decoded = [decode_event(data, strict=True, max_size=UNLIMITED) for data in events]
+        return [encode_event(event) for event in compact([one for one in decoded if one is not None], warn=_ignore)]
+    except AguilaError:
+        return events
+
+
+def _ignore(notice: Notice) -> None:
+    """Drop a notice: it was reported when the run was sent."""
 
 
 def _decode(batch: Batch) -> list[Event | None]:

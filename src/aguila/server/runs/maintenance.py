@@ -8,7 +8,9 @@ import time
 from collections.abc import Mapping
 
 from aguila.codec.logs import log_event
-from aguila.errors import StaleLease, StoreUnavailable
+from aguila.errors import CursorExpired, NotFound, StaleLease, StoreUnavailable
+from aguila.offload import offload
+from aguila.server.history.compact_log import compact_events
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.viewers import Key, RemoteRuns
@@ -18,6 +20,9 @@ from aguila.store.archive import RUN_LOST
 _log = logging.getLogger("aguila.server")
 
 PRUNE_INTERVAL = 60.0
+
+_MAX_COMPACTED = 100
+"""How many runs are compacted at a time."""
 
 _PROBE_TIMEOUT = 2.0
 """Maximum seconds in which the store must answer a health check."""
@@ -117,3 +122,21 @@ class Maintenance:
         removed = await self._store.prune(retention)
         if removed:
             _log.info("removed %d threads by retention", removed)
+        if retention.compact_after is not None:
+            await self.compact(retention.compact_after)
+
+    async def compact(self, seconds: float) -> int:
+        """Compact the runs that ended so long ago; return how many. A round is bounded; the next one continues."""
+        runs = await self._store.compactable(seconds, _MAX_COMPACTED)
+        for run in runs:
+            events: list[bytes] = []
+            position = run.first - 1
+            try:
+                while position < run.last:
+                    batches = await self._store.read(run.scope, run.thread_id, position, until=run.last)
+                    events += [event for batch in batches for event in batch.events]
+                    position = batches[-1].last if batches else run.last
+            except (NotFound, CursorExpired):
+                continue  # the thread was removed, or another process was faster
+            await self._store.compact_run(run, await offload(compact_events, events))
+        return len(runs)

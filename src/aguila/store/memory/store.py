@@ -460,6 +460,20 @@ class MemoryStore(Store):
     def _inline_of(self, scope: str) -> Callable[[bytes], bytes]:
         return lambda digest: self._blobs.get(scope, inline_id(digest))[1]
 
+    # Compaction
+
+    async def compactable(self, seconds: float, limit: int = 100) -> Sequence[RunRecord]:
+        self._opened()
+        before = self._clock() - seconds
+        found = [run for thread in self._threads for run in thread.runs.values() if thread.is_compactable(run, before)]
+        return sorted(found, key=lambda run: run.ended_at or 0.0)[:limit]
+
+    async def compact_run(self, run: RunRecord, events: Sequence[bytes]) -> None:
+        thread = self._find(run.scope, run.thread_id)
+        if thread is not None and thread.runs.get(run.run_id) == run and run.run_id not in thread.compacted:
+            self._threads.grow(thread, thread.compact(run, events))
+            self._opened().invalidate(thread.key)
+
     # Interrupts, session, recorded effects
 
     async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:

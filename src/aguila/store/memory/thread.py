@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 import msgspec
@@ -18,7 +18,14 @@ from aguila.store.base import (
     ThreadSummary,
     ThreadUpdate,
 )
-from aguila.store.encoding import check_cursor, encode_rows, size_of_details, size_of_rows, to_milliseconds
+from aguila.store.encoding import (
+    check_cursor,
+    encode_rows,
+    inside_compacted,
+    size_of_details,
+    size_of_rows,
+    to_milliseconds,
+)
 from aguila.store.feed import Key, cut
 from aguila.store.memory.inputs import Inputs
 from aguila.store.run_inputs import CutProjection, StoredJSON
@@ -30,9 +37,9 @@ class Thread:
     """A thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` belong to the open run."""
 
     __slots__ = (
-        "agent", "archived", "batches", "bytes", "cancel", "created_at", "effects", "first", "firsts", "inputs",
-        "interrupts", "key", "last", "lease_seconds", "metadata", "position", "projections", "running", "runs",
-        "session", "title", "updated_at", "values", "viewers",
+        "agent", "archived", "batches", "bytes", "cancel", "compacted", "created_at", "effects", "first", "firsts",
+        "inputs", "interrupts", "key", "last", "lease_seconds", "metadata", "position", "projections", "running",
+        "runs", "session", "title", "updated_at", "values", "viewers",
     )  # fmt: skip
 
     def __init__(self, key: Key, now: float, first: int, agent: str) -> None:
@@ -48,6 +55,7 @@ class Thread:
         self.position = -1
         self.batches: list[Batch] = []
         self.firsts: list[int] = []
+        self.compacted: dict[str, int] = {}  # run -> the number of its first event that is left
         self.runs: dict[str, RunRecord] = {}
         self.inputs = Inputs()
         self.projections: dict[str, tuple[int, bytes]] = {}  # run -> format and body
@@ -114,13 +122,52 @@ class Thread:
         found: list[Batch] = []
         count = 0
         index = max(0, bisect_right(self.firsts, after + 1) - 1)
-        while after < stop and count < limit:
+        if index < len(self.batches) and self.batches[index].last <= after:
+            index += 1  # the next batch is that of a compacted run, which does not begin with its first number
+        if index < len(self.batches) and self.is_inside_compacted(after, self.batches[index]):
+            raise inside_compacted(after)
+        while after < stop and count < limit and self.batches[index].first <= stop:
             batch = cut(self.batches[index], after, stop)
             found.append(batch)
             count += len(batch.events)
             after = batch.last
             index += 1
         return found, self.last
+
+    # Compaction
+
+    def is_inside_compacted(self, after: int, batch: Batch) -> bool:
+        """Return whether a cursor is inside the range of the compacted run that this batch has."""
+        return any(
+            left == batch.first and self.runs[run_id].first <= after < self.runs[run_id].last
+            for run_id, left in self.compacted.items()
+        )
+
+    def is_compactable(self, run: RunRecord, before: float) -> bool:
+        """Return whether a run that ended before this time can be compacted."""
+        if run.ended_at is None or run.ended_at > before or run.run_id in self.compacted:
+            return False
+        for interrupt in self.interrupts.values():
+            if run.run_id in (interrupt.run_id, interrupt.claimed_by):
+                settled_by = self.runs.get(interrupt.claimed_by or "")
+                is_used = settled_by is not None and settled_by.outcome in ("success", "interrupt")
+                if interrupt.status != "settled" or not is_used:
+                    return False
+        return True
+
+    def compact(self, run: RunRecord, events: Sequence[bytes]) -> int:
+        """Replace the events of a run; return by how many bytes the thread grew."""
+        self.compacted[run.run_id] = run.first
+        if len(events) > run.last - run.first:
+            return 0
+        start = bisect_left(self.firsts, run.first)
+        stop = bisect_right(self.firsts, run.last)
+        old = self.batches[start:stop]
+        batch = Batch(run.last - len(events) + 1, tuple(events), old[-1].at)
+        self.compacted[run.run_id] = batch.first
+        self.batches[start:stop] = [batch]
+        self.firsts[start:stop] = [batch.first]
+        return size_of_rows(encode_rows(batch.events)) - sum(size_of_rows(encode_rows(one.events)) for one in old)
 
     # Projections
 
@@ -202,6 +249,7 @@ class Thread:
         self.session = archive.session
         self.effects = {run_id: dict(results) for run_id, results in archive.effects.items()}
         size = sum(size_of_rows(encode_rows(batch.events)) for batch in archive.batches)
+        self.compacted = archive.find_compacted()
         for run in archive.runs:
             self.runs[run.record.run_id] = run.record
             size += self.inputs.add(run.record.run_id, archive.input_of(run))

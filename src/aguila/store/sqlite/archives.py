@@ -19,14 +19,14 @@ from aguila.store.archive import (
     end_open_run,
 )
 from aguila.store.base import Batch, Lease
-from aguila.store.encoding import decode_row, encode_rows, size_of_rows
+from aguila.store.encoding import decode_row, encode_rows, join_events, size_of_rows
 from aguila.store.feed import Key
 from aguila.store.run_inputs import StoredJSON
 from aguila.store.sqlite import queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import is_outage, unavailable
 from aguila.store.sqlite.engine import Engine
 from aguila.store.sqlite.inputs import decode_files, read_stored, write_input
-from aguila.store.sqlite.large_values import read_value, row_id, select_value
+from aguila.store.sqlite.large_values import insert, read_value, row_id, select_value
 
 T = TypeVar("T")
 
@@ -206,10 +206,23 @@ def restore_thread(db: sqlite3.Connection, archive: ThreadArchive, replace: bool
         values = (thread, archive.title, archive.metadata)
         db.execute("INSERT INTO details (thread, title, metadata) VALUES (?, ?, ?)", values)
         thread_writes.add_members(db, scope, thread, archive.metadata)
+    compacted = set(archive.find_compacted().values())
     for batch, rows in batches:
-        run_writes.write_log(db, thread, batch.first - 1, rows, batch.at)
+        if batch.first in compacted:
+            values = (queries.log_place(thread, batch.last), batch.first, batch.at)
+            insert_row = "INSERT INTO log (place, first, at, compacted, events) VALUES (?, ?, ?, 1, ?)"
+            insert(db, insert_row, values, join_events(batch.events))
+        else:
+            run_writes.write_log(db, thread, batch.first - 1, rows, batch.at)
     for run in archive.runs:
         _write_run(db, thread, archive, run)
+    db.execute(
+        """
+        UPDATE runs SET compacted = 1
+        WHERE thread = ?1 AND (?1 << 32) + last IN (SELECT place FROM log WHERE compacted AND place >> 32 = ?1)
+        """,
+        (thread,),
+    )
     for interrupt in archive.interrupts:
         db.execute(
             """

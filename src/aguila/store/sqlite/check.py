@@ -102,14 +102,19 @@ def _check_log(db: sqlite3.Connection, key: int, types: dict[int, str | None]) -
     """Check the numbers and the JSON of the log; collect the types of the events by their numbers."""
     number, last = db.execute("SELECT first, last FROM threads WHERE key = ?", (key,)).fetchone()
     rows = db.execute(
-        "SELECT place, first, events FROM log WHERE place > ? AND place < ? ORDER BY place",
+        "SELECT place, first, events, compacted FROM log WHERE place > ? AND place < ? ORDER BY place",
         (queries.log_place(key, 0), queries.log_place(key + 1, 0)),
-    )
-    for place, first, body in rows:
+    ).fetchall()
+    for place, first, body, compacted in rows:
         if not isinstance(body, bytes):
             yield f"the batch from event {first} is not bytes"
             continue
         events = decode_row(body)
+        if compacted:
+            run = db.execute(
+                "SELECT first FROM runs WHERE thread = ? AND last = ? AND compacted", (key, place - (key << 32))
+            ).fetchone()
+            number = first if run is not None and run[0] == number <= first else number
         if first != number:
             yield f"the log continues with event {first}, expected {number}"
         if place != queries.log_place(key, first + len(events) - 1):

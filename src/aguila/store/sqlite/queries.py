@@ -20,7 +20,7 @@ from aguila.store.base import (
     RunRecord,
     ThreadSummary,
 )
-from aguila.store.encoding import check_cursor, decode_row, encodable, index_value
+from aguila.store.encoding import check_cursor, decode_row, encodable, index_value, inside_compacted
 from aguila.store.feed import Key, cut
 from aguila.store.sqlite.large_values import read_value, select_value
 
@@ -51,7 +51,9 @@ FROM threads t LEFT JOIN details d ON d.thread = t.key
 MAX_INDEXED: Final = 256
 """Of a metadata filter, more threads than this are read in the order of their last update until a page is full."""
 
-_LOG = f"SELECT first, {select_value('events')}, place, at FROM log WHERE place > ? AND place < ? ORDER BY place"  # noqa: S608
+_LOG = f"""
+SELECT first, {select_value("events")}, place, at, compacted FROM log WHERE place > ? AND place < ? ORDER BY place
+"""  # noqa: S608 - our own names
 
 
 def log_place(thread: int, last: int) -> int:
@@ -199,10 +201,12 @@ def read_log(
     stop = last if until is None else min(until, last)
     found: list[Batch] = []
     count = size = 0
-    if after < stop:
+    if after < last:
         rows = db.execute(_LOG, (log_place(key, after), log_place(key + 1, 0)))
-        for first, value, place, at in rows:
-            if first > stop or count >= limit or size >= READ_BYTES:
+        for first, value, place, at, compacted in rows:
+            if compacted and not found and _run_start(db, key, place) <= after:
+                raise inside_compacted(after)
+            if first > stop or after >= stop or count >= limit or size >= READ_BYTES:
                 break
             body = read_value(db, value, "log", "events", place)
             batch = cut(Batch(first, decode_row(body), at), after, stop)
@@ -210,6 +214,27 @@ def read_log(
             count += len(batch.events)
             size += len(body)
     return found, last
+
+
+def _run_start(db: sqlite3.Connection, thread: int, place: int) -> int:
+    """Return the number of the first event of the run whose last event has this place in the log."""
+    row = db.execute("SELECT first FROM runs WHERE thread = ? AND last = ?", (thread, place - log_place(thread, 0)))
+    return row.fetchone()[0]
+
+
+def list_compactable(db: sqlite3.Connection, before: float, limit: int) -> Sequence[RunRecord]:
+    """Return runs that ended before a time and were not compacted, oldest first."""
+    rows = db.execute(
+        f"""
+        {_RUN} WHERE r.outcome IS NOT NULL AND NOT r.compacted AND r.ended_at <= ? AND NOT EXISTS (
+          SELECT 1 FROM interrupts i LEFT JOIN runs s ON s.thread = i.thread AND s.run_id = i.claimed_by
+          WHERE i.thread = r.thread AND (i.run_id = r.run_id OR i.claimed_by = r.run_id)
+            AND (i.status <> 'settled' OR s.outcome IS NULL OR s.outcome NOT IN ('success', 'interrupt'))
+        ) ORDER BY r.ended_at, r.key LIMIT ?
+        """,  # noqa: S608 - our own names
+        (before, limit),
+    )
+    return [_run_record(row) for row in rows]
 
 
 def read_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadSummary:

@@ -52,6 +52,7 @@ CREATE TABLE runs (
   ended_at REAL,
   lock INTEGER, -- inode of the lock file in which the owner held its lock; null if it held none
   sent_run_id TEXT, -- the run id of the request, if it is another one
+  compacted INTEGER NOT NULL DEFAULT 0,
   UNIQUE (thread, run_id)
 );
 
@@ -95,6 +96,7 @@ CREATE TABLE log (
   place INTEGER PRIMARY KEY,
   first INTEGER NOT NULL,
   at INTEGER NOT NULL DEFAULT 0,
+  compacted INTEGER NOT NULL DEFAULT 0, -- 1: all that is left of a run, with the last numbers of its range
   events BLOB NOT NULL
 );
 

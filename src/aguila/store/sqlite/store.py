@@ -40,7 +40,7 @@ from aguila.store.base import (
     ThreadSummary,
     ThreadUpdate,
 )
-from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows
+from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows
 from aguila.store.feed import Key
 from aguila.store.new_run import NewRun
 from aguila.store.run_inputs import CutInput, CutProjection, cut_input, cut_projection, is_inline
@@ -379,6 +379,23 @@ class SQLiteStore(Store):
         if projection.size > LARGE:
             return await self._opened().compute(cut_projection, projection)
         return cut_projection(projection)
+
+    # Compaction
+
+    async def compactable(self, seconds: float, limit: int = 100) -> Sequence[RunRecord]:
+        return await self._opened().read(queries.list_compactable, self._clock() - seconds, limit)
+
+    async def compact_run(self, run: RunRecord, events: Sequence[bytes]) -> None:
+        engine = self._opened()
+        key = (run.scope, run.thread_id)
+        row = join_events(events)
+        await engine.write(
+            lambda db: thread_writes.compact_run(db, run, events, row),
+            [key],
+            lambda _: engine.feed.invalidate(key),
+            frees_pages=True,
+            size=len(row),
+        )
 
     # Interrupts, session, recorded effects
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import refusals
-from aguila.store.base import Blob, Retention, ThreadSummary, ThreadUpdate
+from aguila.store.base import Blob, Retention, RunRecord, ThreadSummary, ThreadUpdate
 from aguila.store.encoding import SMALL_RUN, hash_thread, list_members, size_of_details
 from aguila.store.feed import Key
 from aguila.store.sqlite import queries
@@ -99,6 +99,36 @@ def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[
                 remove_thread(db, key, scope, thread_id)
                 removed.append((scope, thread_id))
     return removed
+
+
+def compact_run(db: sqlite3.Connection, run: RunRecord, events: Sequence[bytes], row: bytes) -> None:
+    """Replace the events of a closed run; ``row`` is ``events`` as one row of the log."""
+    found = db.execute(
+        """
+        SELECT t.key, r.key FROM threads t JOIN runs r ON r.thread = t.key
+        WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND r.first = ? AND r.last = ? AND NOT r.compacted
+        """,
+        (run.scope, run.thread_id, run.run_id, run.first, run.last),
+    ).fetchone()
+    if found is None:
+        return
+    thread, key = found
+    db.execute("UPDATE runs SET compacted = 1 WHERE key = ?", (key,))
+    if len(events) > run.last - run.first:
+        return
+    place = queries.log_place(thread, run.last)
+    (size, at) = db.execute(
+        "SELECT sum(length(events)), max(at) FROM log WHERE place >= ? AND place <= ?",
+        (queries.log_place(thread, run.first), place),
+    ).fetchone()
+    db.execute("DELETE FROM log WHERE place >= ? AND place <= ?", (queries.log_place(thread, run.first), place))
+    insert(
+        db,
+        "INSERT INTO log (place, first, at, compacted, events) VALUES (?, ?, ?, 1, ?)",
+        (place, run.last - len(events) + 1, at),
+        row,
+    )
+    db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (len(row) - size, thread))
 
 
 def put_blob(db: sqlite3.Connection, scope: str, blob: Blob, data: bytes | memoryview, thread_id: str | None) -> Blob:

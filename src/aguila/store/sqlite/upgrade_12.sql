@@ -1,3 +1,5 @@
+ALTER TABLE log ADD COLUMN compacted INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE runs ADD COLUMN compacted INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX threads_archived ON threads (scope, touched) WHERE archived = 1;
 CREATE INDEX threads_agent ON threads (scope, agent, touched) WHERE agent <> 'default';
 CREATE TABLE metadata_members (
