@@ -78,9 +78,12 @@ def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], limit: int,
                 value = operation["value"]
             elif name == "copy":
                 value = _resolve(root, parse_path(operation["from"]))
+            is_whole = value is root
             root = _OPERATIONS[name](root, operation, recent_paths.get(path) or parse_path(path), owned)
             cls = value.__class__
-            if cls is str:
+            if is_whole:
+                size += size
+            elif cls is str:
                 size += len(value)
             elif cls is dict or cls is list:
                 known = copied.get(id(value))
