@@ -292,7 +292,7 @@ class Viewer:
         try:
             limit = 2**16 if self.before_read is None else 2**12
             reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=limit)
-            writer.write(f"{head}Host: x\r\n\r\n".encode() + content)
+            writer.write(f"{head}Host: localhost\r\n\r\n".encode() + content)
             while not answer.is_complete:
                 if self.before_read is not None:
                     await self.before_read()
