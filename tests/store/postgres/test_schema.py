@@ -88,6 +88,7 @@ HOT = {
     "stamps": (queries.STAMPS, [["a"], ["t"]]),
     "a cancel request": (queries.HELD_RUN, ["a", "t", "r", 1, "o"]),
     "expired runs": (queries.EXPIRED, [None]),
+    "runs to compact": (queries.COMPACTABLE, [None, 60.0, 100]),
     "interrupts": (queries.INTERRUPTS, ["a", "t"]),
     "an interrupt": (queries.INTERRUPT_THREAD, ["a", "i"]),
     "the session": (queries.SESSION, ["a", "t"]),
@@ -123,11 +124,13 @@ async def filled(postgres: str):
         store,
         """
         INSERT INTO aguila.runs (key, thread, run_id, fingerprint, first, owner, epoch, lease_seconds, lease_until,
-          started_at) SELECT n, n, 'r', 'f', 1, 'o', 1, 30, 0, 0 FROM generate_series(1, 20000) n
+          started_at, outcome, ended_at)
+        SELECT n, n, 'r', 'f', 1, 'o', 1, 30, 0, 0, CASE WHEN n % 500 <> 0 THEN 'success' END, n
+        FROM generate_series(1, 20000) n
         """,
     )
     for text in (
-        "INSERT INTO aguila.log SELECT n / 4, n, n, 0, 'x' FROM generate_series(1, 40000) n",
+        "INSERT INTO aguila.log SELECT n / 4, n, n, 0, NULL, 'x' FROM generate_series(1, 40000) n",
         "INSERT INTO aguila.interrupts (scope, thread, interrupt_id, run_id, status, body)"
         " SELECT 's', n, 'i' || n, 'r', 'open', 'x' FROM generate_series(1, 20000) n",
         "INSERT INTO aguila.inputs SELECT n, NULL, NULL, NULL, NULL, 'x' FROM generate_series(1, 20000) n",

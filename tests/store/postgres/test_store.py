@@ -16,7 +16,6 @@ pytestmark = pytest.mark.anyio
 
 class TestPostgresStore(StoreContract):
     STEPS: ClassVar = 120
-    COMPACTS: ClassVar = False
 
     @pytest.fixture(autouse=True)
     def _server(self, postgres: str, postgres_schema: str) -> None:

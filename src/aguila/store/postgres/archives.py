@@ -18,7 +18,7 @@ from aguila.store.archive import (
     end_open_run,
 )
 from aguila.store.base import Batch
-from aguila.store.encoding import decode_row, encode_rows, hash_thread
+from aguila.store.encoding import decode_row, encode_rows, hash_thread, join_events
 from aguila.store.feed import Key
 from aguila.store.postgres import files, queries
 from aguila.store.postgres.database import Database, outages_as_unavailable
@@ -44,14 +44,14 @@ VALUES ($1, $2, $3, $4, nextval('aguila.touches'), $5, $6, $7, $8, $9) ON CONFLI
 """
 _RUN = """
 INSERT INTO aguila.runs (thread, run_id, parent_run_id, fingerprint, first, last, outcome, owner, epoch, lease_seconds,
-  lease_until, cancel_requested, started_at, ended_at, sent_run_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, $10, $11, $12, $13, $14) RETURNING key
+  lease_until, cancel_requested, started_at, ended_at, sent_run_id, compacted)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, $10, $11, $12, $13, $14, $15) RETURNING key
 """
 _INPUT = "INSERT INTO aguila.inputs (run, base, messages, depth, files, body) VALUES ($1, $2, $3, $4, $5, $6)"
 _MESSAGE = """
 INSERT INTO aguila.messages (thread, digest, body, files) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING 1
 """
-_LOG = "INSERT INTO aguila.log (thread, first, last, at, events) VALUES ($1, $2, $3, $4, $5)"
+_LOG = "INSERT INTO aguila.log (thread, first, last, at, compacted, events) VALUES ($1, $2, $3, $4, $5, $6)"
 _INTERRUPT = """
 INSERT INTO aguila.interrupts (scope, thread, interrupt_id, run_id, status, claimed_by, body)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -204,11 +204,18 @@ async def _restore(database: Database, db: Any, archive: ThreadArchive, replace:
         await db.execute(
             sql("SELECT aguila.remove_thread($1, $2, $3)"), scope, thread_id, hash_thread(scope, thread_id)
         )
-    rows: list[tuple[int, int, int, bytes]] = []
+    rows: list[tuple[int, int, int, int | None, bytes]] = []
+    compacted = archive.find_compacted()
+    run_starts = {
+        compacted[run.record.run_id]: run.record.first for run in archive.runs if run.record.run_id in compacted
+    }
     for batch in archive.batches:
+        if batch.first in run_starts:
+            rows.append((batch.first, batch.last, batch.at, run_starts[batch.first], join_events(batch.events)))
+            continue
         last = batch.first - 1
         for count, lines in encode_rows(batch.events):
-            rows.append((last + 1, last + count, batch.at, lines))
+            rows.append((last + 1, last + count, batch.at, None, lines))
             last += count
     size = sum(len(lines) for *_, lines in rows) + sum(run.body.size for run in archive.runs)
     thread = await db.fetchval(
@@ -238,6 +245,7 @@ async def _restore(database: Database, db: Any, archive: ThreadArchive, replace:
 
 async def _write_runs(database: Database, db: Any, thread: int, archive: ThreadArchive) -> None:
     sql = database.sql
+    compacted = archive.find_compacted()
     base: tuple[int, bytes, int] | None = None  # the run before, its list and its depth
     size = 0
     for run in archive.runs:
@@ -245,7 +253,7 @@ async def _write_runs(database: Database, db: Any, thread: int, archive: ThreadA
         key = await db.fetchval(
             sql(_RUN), thread, record.run_id, record.parent_run_id, record.fingerprint, record.first, record.last,
             record.outcome, record.owner, record.epoch, record.lease_until, int(record.cancel_requested),
-            record.started_at, record.ended_at, record.sent_run_id,
+            record.started_at, record.ended_at, record.sent_run_id, record.run_id in compacted,
         )  # fmt: skip
         if run.digests is None:
             await db.execute(sql(_INPUT), key, None, None, None, None, run.body.text)

@@ -17,7 +17,7 @@ from aguila.store.base import (
     RunRecord,
     ThreadSummary,
 )
-from aguila.store.encoding import check_cursor, decode_row
+from aguila.store.encoding import check_cursor, decode_row, inside_compacted
 from aguila.store.feed import Key, cut
 from aguila.store.polling import Stamps
 from aguila.store.postgres.database import Database
@@ -70,6 +70,16 @@ UPDATE aguila.viewers v SET until = n.now + v.seconds FROM (SELECT aguila.time_o
 WHERE v.until > n.now + v.seconds
 """
 
+COMPACTABLE = f"""
+{RUN} WHERE r.outcome IS NOT NULL AND NOT r.compacted AND r.ended_at <= (SELECT aguila.time_of($1)) - $2
+  AND NOT EXISTS (
+  SELECT 1 FROM aguila.interrupts i
+  LEFT JOIN aguila.runs s ON s.thread = i.thread AND s.run_id = i.claimed_by
+  WHERE i.thread = r.thread AND (i.run_id = r.run_id OR i.claimed_by = r.run_id)
+    AND (i.status <> 'settled' OR s.outcome IS NULL OR s.outcome NOT IN ('success', 'interrupt'))
+) ORDER BY r.ended_at, r.key LIMIT $3
+"""  # noqa: S608 - our own names
+
 SUMMARY = """
 SELECT t.thread_id, t.created_at, t.updated_at, t.last,
   (SELECT count(*) FROM aguila.runs r WHERE r.thread = t.key),
@@ -87,16 +97,16 @@ LAST = "SELECT last FROM aguila.threads WHERE scope = $1 AND thread_id = $2"
 # $3 is the cursor, $4 the last number wanted. The sums stop the read at $5 events or $6 bytes; octet_length() does not
 # read a large value.
 LOG = """
-SELECT t.first, t.last, l.first, l.events, l.at
+SELECT t.first, t.last, l.first, l.events, l.at, l.compacted
 FROM aguila.threads t LEFT JOIN LATERAL (
-  SELECT b.first, b.last, b.events, b.at,
+  SELECT b.first, b.last, b.events, b.at, b.compacted,
     sum(b.last - b.first + 1) OVER w - (b.last - b.first + 1) AS events_before,
     sum(octet_length(b.events)) OVER w - octet_length(b.events) AS bytes_before
   FROM (
-    SELECT g.first, g.last, g.events, g.at FROM aguila.log g
+    SELECT g.first, g.last, g.events, g.at, g.compacted FROM aguila.log g
     WHERE g.thread = t.key AND g.last > $3 ORDER BY g.last LIMIT $5
   ) b
-  WHERE b.first <= coalesce($4, t.last)
+  WHERE b.first <= coalesce($4, t.last) OR b.compacted IS NOT NULL
   WINDOW w AS (ORDER BY b.last)
 ) l ON l.events_before < $5 AND l.bytes_before < $6
 WHERE t.scope = $1 AND t.thread_id = $2 ORDER BY l.last
@@ -190,8 +200,10 @@ async def read_log(
     first, last = rows[0][0], rows[0][1]
     after = check_cursor(after, first, last)
     stop = last if until is None else min(until, last)
-    found = [Batch(row[2], decode_row(row[3]), row[4]) for row in rows if row[2] is not None]
-    return [cut(batch, after, stop) for batch in found] if after < stop else [], last
+    if after < last and rows[0][5] is not None and rows[0][5] <= after:
+        raise inside_compacted(after)
+    found = [row for row in rows if row[2] is not None and row[2] <= stop and after < stop]
+    return [cut(Batch(row[2], decode_row(row[3]), row[4]), after, stop) for row in found], last
 
 
 async def read_thread(db: Database, scope: str, thread_id: str) -> ThreadSummary:

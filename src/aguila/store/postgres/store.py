@@ -36,7 +36,7 @@ from aguila.store.base import (
     ThreadSummary,
     ThreadUpdate,
 )
-from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows, to_milliseconds
+from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows, to_milliseconds
 from aguila.store.locations import describe_location
 from aguila.store.new_run import NewRun
 from aguila.store.postgres import archives, files, queries, thread_writes
@@ -53,6 +53,7 @@ _POLL_SECONDS: dict[Wakeups, float] = {"listen": 0.75, "poll": 0.15}
 _TAKE_OVER = "SELECT thread, run, last FROM aguila.take_over($1, $2, $3, $4, $5, $6, $7, $8, $9)"
 _TAKEN = f"{queries.RUN_BY_IDS} AND r.epoch = $4 AND r.owner = $5 AND r.outcome IS NULL"
 _SETTLE = "SELECT is_stale, unclaimed FROM aguila.settle_interrupts($1, $2, $3, $4)"
+_COMPACT = "SELECT aguila.compact_run($1, $2, $3, $4, $5, $6, $7)"
 _RECORD = "SELECT aguila.record_effect($1, $2, $3, $4, $5, $6)"
 
 
@@ -374,6 +375,20 @@ class PostgresStore(Store):
         await engine.database.transact(
             lambda db: put_inline_files(engine.database, db, engine.now, scope, thread_id, inline), size
         )
+
+    # Compaction
+
+    async def compactable(self, seconds: float, limit: int = 100) -> Sequence[RunRecord]:
+        engine = self._opened()
+        rows = await engine.database.fetch(queries.COMPACTABLE, engine.now, seconds, limit)
+        return [queries.run_record(tuple(row)) for row in rows]
+
+    async def compact_run(self, run: RunRecord, events: Sequence[bytes]) -> None:
+        engine = self._opened()
+        key = (run.scope, run.thread_id)
+        await engine.database.fetch(_COMPACT, *key, run.run_id, run.first, run.last, len(events), join_events(events))
+        engine.feed.invalidate(key)
+        engine.notify([key])
 
     # Interrupts, session, recorded effects
 

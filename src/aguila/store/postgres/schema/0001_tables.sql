@@ -44,8 +44,10 @@ CREATE TABLE aguila.runs (
   incarnation timestamptz, -- when the database server started in which they hold it
   token bigint, -- identifies the call of "begin": a repeated call finds its own run
   sent_run_id text,
+  compacted boolean NOT NULL DEFAULT false,
   UNIQUE (thread, run_id)
 ) WITH (fillfactor = 80);
+CREATE INDEX runs_ended ON aguila.runs (ended_at) WHERE outcome IS NOT NULL AND NOT compacted;
 
 -- The requests of runs; see store/run_inputs.py.
 CREATE TABLE aguila.inputs (
@@ -81,6 +83,7 @@ CREATE TABLE aguila.log (
   last bigint NOT NULL,
   first bigint NOT NULL,
   at bigint NOT NULL, -- when it was appended, in milliseconds
+  compacted bigint, -- the first number of the run, if this is all that is left of it; the row has its last numbers
   events bytea NOT NULL,
   PRIMARY KEY (thread, last)
 );

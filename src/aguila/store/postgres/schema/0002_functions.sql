@@ -321,6 +321,33 @@ BEGIN
 END
 $$;
 
+-- Replace the events of a closed run by one row. The result is true if the run was not compacted before.
+CREATE FUNCTION aguila.compact_run(
+  p_scope text, p_thread_id text, p_run_id text, p_first bigint, p_last bigint, p_count integer, p_events bytea
+) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+  t aguila.threads;
+  old_size bigint;
+  old_at bigint;
+BEGIN
+  SELECT * INTO t FROM aguila.threads WHERE scope = p_scope AND thread_id = p_thread_id FOR UPDATE;
+  UPDATE aguila.runs SET compacted = true
+  WHERE thread = t.key AND run_id = p_run_id AND first = p_first AND last = p_last AND NOT compacted;
+  IF NOT FOUND THEN
+    RETURN false;
+  END IF;
+  IF p_count <= p_last - p_first THEN
+    SELECT sum(octet_length(events)), max(at) INTO old_size, old_at FROM aguila.log
+    WHERE thread = t.key AND last BETWEEN p_first AND p_last;
+    DELETE FROM aguila.log WHERE thread = t.key AND last BETWEEN p_first AND p_last;
+    INSERT INTO aguila.log (thread, last, first, at, compacted, events)
+    VALUES (t.key, p_last, p_last - p_count + 1, old_at, p_first, p_events);
+    UPDATE aguila.threads SET bytes = bytes + octet_length(p_events) - old_size WHERE key = t.key;
+  END IF;
+  RETURN true;
+END
+$$;
+
 -- Give a run to a new owner if its lease has expired or its owner is gone. The result is empty otherwise.
 CREATE FUNCTION aguila.take_over(
   p_now float8, p_lock bigint, p_scope text, p_thread_id text, p_run_id text, p_epoch integer, p_old_owner text,
