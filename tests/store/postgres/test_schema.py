@@ -88,7 +88,6 @@ HOT = {
     "stamps": (queries.STAMPS, [["a"], ["t"]]),
     "a cancel request": (queries.HELD_RUN, ["a", "t", "r", 1, "o"]),
     "expired runs": (queries.EXPIRED, [None]),
-    "runs to compact": (queries.COMPACTABLE, [None, 60.0, 100]),
     "interrupts": (queries.INTERRUPTS, ["a", "t"]),
     "an interrupt": (queries.INTERRUPT_THREAD, ["a", "i"]),
     "the session": (queries.SESSION, ["a", "t"]),
