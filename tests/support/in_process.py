@@ -12,8 +12,9 @@ from aguila import App
 class Reader:
     """A client within the process. It stops reading after ``accepts`` messages."""
 
-    def __init__(self, app: App, accepts: int = 1_000_000) -> None:
+    def __init__(self, app: App, accepts: int = 1_000_000, address: str | None = None) -> None:
         self._app = app
+        self._address = address
         self._accepts = accepts
         self.messages: list[Any] = []
         self.stalled = asyncio.Event()
@@ -34,7 +35,14 @@ class Reader:
 
         pairs = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
         path, _, query = path.partition("?")
-        scope = {"type": "http", "method": method, "path": path, "headers": [(b"host", b"localhost"), *pairs]}
+        client = None if self._address is None else (self._address, 1)
+        scope = {
+            "type": "http",
+            "client": client,
+            "method": method,
+            "path": path,
+            "headers": [(b"host", b"localhost"), *pairs],
+        }
         await self._app({**scope, "query_string": query.encode(), "root_path": ""}, receive, self.send)
         return self.messages[0]["status"]
 

@@ -26,7 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     ``event`` is the size of one event of an agent. ``at_once`` is the total size of the bodies and uploads of more than
     1 MiB that are processed at the same time; further ones wait. ``runs_per_scope`` counts the runs in progress of a
-    scope, in all processes that share the store; ``runs`` those of this process. ``held`` is what one run may hold back
+    scope, in all processes that share the store; ``runs`` those of this process, and ``runs_per_peer`` those that one
+    address without credentials has started there, loopback addresses excepted. ``held`` is what one run may hold back
     with ``App(one_text_at_a_time=True)``. ``unsent`` is the total size of the documents and files of more than 1 MiB
     that are being sent; further ones are refused (503). A reader that accepts nothing for ``write_seconds`` is
     disconnected.
@@ -44,6 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     id_length: int = 512
     runs_per_scope: int = 100
     runs: int = 10_000
+    runs_per_peer: int = 20
     held: int = 256 * 1024
     unsent: int = 64 * 1024 * 1024
     write_seconds: float = 60.0

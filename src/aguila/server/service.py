@@ -27,11 +27,14 @@ from aguila.server.http.event_stream import EventStream, OpenStreams, StreamPlan
 from aguila.server.http.framing import Framing, framing_for
 from aguila.server.http.responses import Receive, UnsentBytes
 from aguila.server.limits import Limits
+from aguila.server.runs.capacity import PeerRuns
 from aguila.server.runs.manager import STOP_NOW_TIMEOUT, Runs
 from aguila.server.settings import HTTPSettings
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.store import Store
 from aguila.stream.version import consumer_version_notice
+
+_LOOPBACK = frozenset({"127.0.0.1", "::1", ""})
 
 _LAST_READS = 2.0
 """Seconds that viewers have to read the end of drained runs."""
@@ -53,6 +56,14 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
     """The agent that the path names. If it is set, only threads of this agent are visible."""
     is_owner: bool = True
     """Whether the caller may list, change and delete threads, and use files."""
+
+    @property
+    def counted_address(self) -> str | None:
+        """The address of a caller without credentials; None if it is a loopback address or not known."""
+        client = self.request.asgi.get("client")
+        if self.principal is not None or client is None or client[0] in _LOOPBACK:
+            return None
+        return client[0]
 
     @property
     def peer(self) -> str:
@@ -87,6 +98,7 @@ class Service:
         self.warn = warn
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""
+        self.peer_runs = PeerRuns(limits.runs_per_peer)
         self.unsent = UnsentBytes(limits.unsent)
         self._streams = OpenStreams(http.heartbeat, limits.write_seconds)
         self._cancel_after = http.cancel_after

@@ -104,14 +104,35 @@ async def _decode_and_start(
     input, digest = await decode_input(service, body)  # noqa: A001
     if reservation.size:
         reservation.release_soon()
+    address = exchange.counted_address
+    if address is None:
+        return input, await _start(service, exchange, body, input, digest)
+    if service.peer_runs.is_full(address):
+        try:
+            await service.store.run(exchange.scope, input.thread_id, input.run_id)  # attaching is always possible
+        except NotFound:
+            raise service.peer_runs.refusal() from None
+    result = await _start(service, exchange, body, input, digest)
+    if result.live is not None:
+        service.peer_runs.count(address, result.live.ended)
+    return input, result
+
+
+async def _start(
+    service: Service,
+    exchange: Exchange,
+    body: Body,
+    input: RunAgentInput,  # noqa: A002
+    digest: str | None,
+) -> StartResult:
     request = _build_start_request(service, exchange, body, input, digest)
     if input.protocol_version is None and is_tanstack(exchange.request):
         request = await restore_request(request, service.runs.projections)
     if not service.runs.has_queue:
-        return input, await service.runs.start(request)
+        return await service.runs.start(request)
     listening = listen_for_disconnect(exchange.receive)
     try:
-        return input, await service.runs.start(replace(request, is_disconnected=listening.done))
+        return await service.runs.start(replace(request, is_disconnected=listening.done))
     finally:
         listening.cancel()
 

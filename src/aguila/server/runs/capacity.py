@@ -53,6 +53,36 @@ class Capacity:
             self._empty.set_result(None)
 
 
+class PeerRuns:
+    """Counts the runs in progress that each address without credentials has started.
+
+    Loopback addresses are not counted: they are this machine, or a proxy that does not tell its clients apart.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._counts: dict[str, int] = {}
+
+    def is_full(self, address: str) -> bool:
+        """Return whether an address may not start another run now."""
+        return self._counts.get(address, 0) >= self._most
+
+    def count(self, address: str, ended: asyncio.Future[None]) -> None:
+        """Count a run until it has ended."""
+        self._counts[address] = self._counts.get(address, 0) + 1
+        ended.add_done_callback(lambda _: self._release(address))
+
+    def _release(self, address: str) -> None:
+        self._counts[address] -= 1
+        if not self._counts[address]:
+            del self._counts[address]
+
+    def refusal(self) -> Rejected:
+        """Return the refusal of a run of an address that has too many."""
+        message = f"{self._most} runs from this address are in progress; wait until one has ended, then try again"
+        return Rejected(429, "too_many_runs", message, headers={"retry-after": "1"})
+
+
 def too_many_runs() -> Rejected:
     """Return the refusal of a run for lack of capacity."""
     message = "too many runs are active; wait until one has ended, then try again"
