@@ -1,8 +1,8 @@
 /** The inspector: threads and runs, and one run in all its parts. */
 
-import { useComputed, useSignal, type Signal } from "@preact/signals";
+import { useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { getRecording, getThread, listThreads, threadEvents } from "../protocol/api";
+import { getRecording, getThread, listThreads, threadEvents, token } from "../protocol/api";
 import { readBatches } from "../protocol/stream";
 import type { Finding, RunRecord, StoredEvent, ThreadSummary } from "../protocol/types";
 import { hrefOf, navigate } from "../router";
@@ -22,12 +22,19 @@ const MOST_TESTED = 5000;
 
 type Recording = { name: string; runs: RecordedRun[]; findings: Finding[] | null };
 
-export function Inspector({ thread, run }: { thread: string | null; run: string | null }) {
+type Place = { thread: string | null; run: string | null };
+
+/** The inspector. With another token everything is loaded anew. */
+export function Inspector(place: Place) {
+  return <InspectorOf key={token.value ?? ""} {...place} />;
+}
+
+function InspectorOf({ thread, run }: Place) {
   const recording = useSignal<Recording | null>(null);
   const recordedRun = useSignal(0);
   const error = useSignal<string | null>(null);
   const isOver = useSignal(false);
-  const threads = useThreads(error);
+  const { threads, next, loadMore } = useThreads(error);
   const runs = useRuns(thread, threads, error);
   const compared = useSignal<string | null>(null);
 
@@ -86,7 +93,7 @@ export function Inspector({ thread, run }: { thread: string | null; run: string 
       }}
     >
       <h1 class="offscreen">Inspector</h1>
-      <Sidebar thread={thread} run={run} threads={threads.value} runs={runs.value} recording={recording} recordedRun={recordedRun} onFile={(file) => void open(file)} />
+      <Sidebar thread={thread} run={run} threads={threads.value} runs={runs.value} recording={recording} recordedRun={recordedRun} onFile={(file) => void open(file)} onMore={next.value === null ? null : loadMore} />
       <div class="inspected">
         {error.value !== null && (
           <p class="problem" role="alert">
@@ -112,14 +119,20 @@ export function Inspector({ thread, run }: { thread: string | null; run: string 
   );
 }
 
-/** The threads, refreshed while the page is visible. */
-function useThreads(error: Signal<string | null>): Signal<ThreadSummary[]> {
-  const threads = useSignal<ThreadSummary[]>([]);
+/** The threads: the first page is refreshed while the page is visible, older ones are loaded on demand. */
+function useThreads(error: Signal<string | null>) {
+  const latest = useSignal<ThreadSummary[]>([]);
+  const older = useSignal<ThreadSummary[]>([]);
+  const next = useSignal<string | null>(null);
   useEffect(() => {
     let timer = 0;
     const refresh = async () => {
       try {
-        if (!document.hidden) threads.value = (await listThreads({ limit: 100 })).threads;
+        if (!document.hidden) {
+          const found = await listThreads({ limit: 100 });
+          latest.value = found.threads;
+          if (older.value.length === 0) next.value = found.next;
+        }
         timer = setTimeout(() => void refresh(), REFRESH);
       } catch (problem) {
         error.value = messageOf(problem);
@@ -129,11 +142,25 @@ function useThreads(error: Signal<string | null>): Signal<ThreadSummary[]> {
     void refresh();
     return () => clearTimeout(timer);
   }, []);
-  return threads;
+  const threads = useComputed(() => {
+    const known = new Set(latest.value.map((one) => one.threadId));
+    return [...latest.value, ...older.value.filter((one) => !known.has(one.threadId))];
+  });
+  const loadMore = () => {
+    if (next.value === null) return;
+    listThreads({ limit: 100, before: next.value }).then(
+      (found) => {
+        older.value = [...older.value, ...found.threads];
+        next.value = found.next;
+      },
+      (problem: unknown) => (error.value = messageOf(problem)),
+    );
+  };
+  return { threads, next, loadMore };
 }
 
 /** The runs of a thread, read again when their number or the end of the log has changed. */
-function useRuns(thread: string | null, threads: Signal<ThreadSummary[]>, error: Signal<string | null>): Signal<RunRecord[]> {
+function useRuns(thread: string | null, threads: ReadonlySignal<ThreadSummary[]>, error: Signal<string | null>): Signal<RunRecord[]> {
   const runs = useSignal<RunRecord[]>([]);
   const summary = threads.value.find((one) => one.threadId === thread);
   const state = summary === undefined ? "" : `${summary.runs} ${summary.runningRunId ?? ""}`;
@@ -166,9 +193,11 @@ type SidebarProps = {
   recording: Signal<Recording | null>;
   recordedRun: Signal<number>;
   onFile: (file: File | undefined) => void;
+  /** Loads older threads, if there are any. */
+  onMore: (() => void) | null;
 };
 
-function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile }: SidebarProps) {
+function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile, onMore }: SidebarProps) {
   const file = useRef<HTMLInputElement>(null);
   const isFolded = useSignal(matchMedia("(max-width: 800px)").matches);
   const shown = recording.value;
@@ -224,6 +253,11 @@ function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile }:
             />
           ))}
         </ul>
+        {onMore !== null && (
+          <button type="button" class="small more" onClick={onMore}>
+            Older threads
+          </button>
+        )}
       </div>
     </nav>
   );
