@@ -260,9 +260,8 @@ def unread(server: Command, path: str, name: str) -> Iterator[None]:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
         body = json.dumps(run_input(name, name)).encode()
-        head = (
-            f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        )
+        head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
         client.sendall(head.encode() + body)
         assert client.recv(12) == b"HTTP/1.1 200"
         yield

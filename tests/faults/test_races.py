@@ -160,7 +160,7 @@ async def test_cancelling_from_the_other_worker_ends_the_run_with_everything_clo
 
 async def post(port: int, path: str) -> int:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+    writer.write(f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
     status = int((await reader.read()).split()[1])
     writer.close()
     await writer.wait_closed()

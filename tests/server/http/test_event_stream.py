@@ -247,8 +247,10 @@ def test_what_protobuf_cannot_carry_ends_the_stream_with_run_error_and_not_the_r
 
 
 async def encrypting(run: Any) -> Any:
-    from aguila.protocol import ReasoningEncryptedValueEvent
+    from aguila.protocol import ReasoningEncryptedValueEvent, TextMessageEndEvent, TextMessageStartEvent
 
+    yield TextMessageStartEvent(message_id="m", role="assistant")
+    yield TextMessageEndEvent(message_id="m")
     yield ReasoningEncryptedValueEvent(
         subtype="message", entity_id="m", encrypted_value="opaque", encrypted_value_type="vendor"
     )
@@ -266,8 +268,8 @@ def test_a_reader_receives_the_version_it_declared_on_every_route(
     with serving(App(encrypting, warn=notices.append)) as server:
         events = server.events(protocolVersion=declared)
         assert events[0]["protocolVersion"] == version
-        assert ("encryptedValueType" in events[1]) is has_type
-        assert events[1]["encryptedValue"] == "opaque"
+        assert ("encryptedValueType" in events[3]) is has_type
+        assert events[3]["encryptedValue"] == "opaque"
         query = "?" + more if declared is ... else f"?protocolVersion={declared}{more}"
         for path in ("/threads/thread/events", "/threads/thread/runs/run/events"):
             with server.stream("GET", path + query, None) as stream:
@@ -291,7 +293,7 @@ def test_a_newer_or_unknown_version_is_served_with_ours_and_a_notice(declared: s
     notices: list[Any] = []
     with serving(App(encrypting, warn=notices.append)) as server:
         events = server.events(protocolVersion=declared)
-        assert (events[0]["protocolVersion"], events[1]["encryptedValueType"]) == ("1.1", "vendor")
+        assert (events[0]["protocolVersion"], events[3]["encryptedValueType"]) == ("1.1", "vendor")
         assert [(notice.rule, notice.path) for notice in notices] == [(rule, "/protocolVersion")]
         with server.stream("GET", f"/threads/thread/events?protocolVersion={declared}") as stream:
             assert stream.rest() == events
@@ -319,7 +321,7 @@ def test_a_slow_reader_neither_stalls_the_run_nor_misses_anything(store: Any) ->
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as slow:
             content = json.dumps(run_input()).encode()
-            head = f"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
+            head = f"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
             slow.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
             wait_until(lambda: server.get("/threads/thread/runs/run").status_code == 200)
             wait_until(lambda: server.status_of("thread", "run") == "success")
@@ -345,7 +347,7 @@ def test_many_open_streams_on_one_process_all_end_with_their_runs() -> None:
         for i in range(count):
             connection = socket.create_connection((host, int(port)))
             content = json.dumps(run_input(f"thread-{i % 50}", f"run-{i % 50}")).encode()
-            head = f"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
+            head = f"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
             connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
             held.append(connection)
         for connection in held:

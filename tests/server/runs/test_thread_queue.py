@@ -139,7 +139,7 @@ def test_a_request_whose_client_hung_up_in_the_queue_does_not_run() -> None:
         host, port = server.url.removeprefix("http://").split(":")
         content = json.dumps(run_input(run_id="second")).encode()
         with socket.create_connection((host, int(port))) as impatient:
-            head = f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(content)}\r\n"
+            head = f"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
             impatient.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
             wait_until(lambda: waiting(app) == 2)
         with Background(lambda: server.events(run_id="third")) as third:
