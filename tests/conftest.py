@@ -54,7 +54,8 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
         return MemoryStore()
     if request.param == "sqlite":
         return SQLiteStore(tmp_path / "threads.db")
-    return PostgresStore(request.getfixturevalue("postgres"), schema=request.getfixturevalue("postgres_schema"))
+    schema = request.getfixturevalue("postgres_schema")
+    return PostgresStore(request.getfixturevalue("postgres"), schema=schema, patience=30.0)  # also on a loaded machine
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -10,7 +10,7 @@ from aguila.store import PostgresStore
 @pytest.fixture
 async def store(postgres: str, postgres_schema: str) -> AsyncIterator[PostgresStore]:
     """An open store with the clock of the database."""
-    store = PostgresStore(postgres, schema=postgres_schema, patience=3.0)
+    store = PostgresStore(postgres, schema=postgres_schema, patience=30.0)
     await store.open()
     yield store
     await store.close()
@@ -19,7 +19,7 @@ async def store(postgres: str, postgres_schema: str) -> AsyncIterator[PostgresSt
 @pytest.fixture
 async def other(postgres: str, postgres_schema: str, store: PostgresStore) -> AsyncIterator[PostgresStore]:
     """The store of another process, on the same schema."""
-    other = PostgresStore(postgres, schema=postgres_schema, patience=3.0)
+    other = PostgresStore(postgres, schema=postgres_schema, patience=30.0)
     await other.open()
     yield other
     await other.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from typing import Any
 
 import pytest
@@ -108,7 +109,8 @@ def anyio_backend() -> str:
 @pytest.fixture(scope="module")
 async def filled(postgres: str):
     """A store with enough rows for the planner to prefer an index."""
-    store = PostgresStore(postgres, schema="test_plans")
+    schema = f"test_{secrets.token_hex(6)}"  # each worker has its own
+    store = PostgresStore(postgres, schema=schema)
     await store.open()
     await fetch(
         store,
@@ -143,7 +145,7 @@ async def filled(postgres: str):
         await fetch(store, text)
     await engine_of(store).database.run(lambda db: db.execute("ANALYZE"))
     yield store
-    await engine_of(store).database.run(lambda db: db.execute("DROP SCHEMA test_plans CASCADE"))
+    await engine_of(store).database.run(lambda db: db.execute(f"DROP SCHEMA {schema} CASCADE"))
     await store.close()
 
 

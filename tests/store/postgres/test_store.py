@@ -22,4 +22,4 @@ class TestPostgresStore(StoreContract):
         self._dsn, self._schema = postgres, postgres_schema
 
     def make(self, clock: Clock, tmp_path: Path) -> Store:
-        return PostgresStore(self._dsn, schema=self._schema, clock=clock)
+        return PostgresStore(self._dsn, schema=self._schema, patience=30.0, clock=clock)
