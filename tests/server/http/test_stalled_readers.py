@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from in_process import Reader
 from serving import run_input
+from waiting import let_tasks_run
 
 from aguila import App
 from aguila.server import Limits
@@ -62,6 +63,25 @@ async def test_a_response_whose_reader_accepts_nothing_is_ended(store: Any, path
         reader = Reader(app)
         assert await reader.request("GET", path) == 200
         assert reader.is_complete
+
+
+async def test_a_thread_that_is_deleted_after_its_run_is_not_reported_as_failed(store: Any) -> None:
+    async with make(store) as app:
+        reader = Reader(app, accepts=2)
+        body = json.dumps(run_input("t", "r1")).encode()
+        reading = asyncio.create_task(reader.request("POST", "/", body, content_type="application/json"))
+        await reader.stalled.wait()
+
+        async def has_ended() -> bool:
+            return not (await app.store.thread("anonymous", "t")).is_running
+
+        while not await has_ended():
+            await let_tasks_run()
+        await app.store.delete_thread("anonymous", "t")
+        reader.goes_on.set()
+        await reading
+        assert b"RUN_STARTED" in reader.body
+        assert b"RUN_ERROR" not in reader.body
 
 
 async def test_what_is_held_for_readers_is_limited(store: Any) -> None:

@@ -302,7 +302,7 @@ class EventStream:
     def _frame_failure(self, error: Exception) -> bytes:
         if isinstance(error, EncodeError):
             ending = RunErrorEvent(message="This transport cannot carry an event of the run.", code="not_encodable")
-        elif self.fails_in_band:
+        elif self.fails_in_band and not isinstance(error, NotFound):  # a thread is deleted only after its runs ended
             ending = RunErrorEvent(message="The run can no longer be followed.", code="store_unavailable")
         else:
             return b""
