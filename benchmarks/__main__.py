@@ -14,7 +14,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PARTS = ["codec", "patch", "consume", "client", "store", "many_threads", "server", "server_peers", "postgres", "large"]
+PARTS = [
+    "codec",
+    "patch",
+    "consume",
+    "client",
+    "store",
+    "many_threads",
+    "server",
+    "server_peers",
+    "postgres",
+    "large",
+    "long_threads",
+]
 RESULTS = Path(__file__).parent / "results.md"
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +153,33 @@ async def test_the_cache_is_bounded_in_bytes() -> None:
     await small.load(SCOPE, "t1")
     await small.load(SCOPE, "t2")
     assert 0 < small.cached_bytes < 150_000  # the last one stays
+    await store.close()
+
+
+async def test_joining_a_long_thread_does_not_hold_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = MemoryStore()
+    await store.open()
+    for number in range(400):
+        await write_run(
+            store, agent_input(f"r{number}", user(f"u{number}", "x")), text_message(f"a{number}", "y" * 4096)
+        )
+    first = Projections(store, history="server", warn=ignore)
+    await first.load(SCOPE, THREAD)
+    await settle(first)
+    slices: list[float] = []
+    run = asyncio.Handle._run  # type: ignore[attr-defined]
+
+    def measured(handle: asyncio.Handle) -> None:
+        began = time.thread_time()
+        run(handle)
+        slices.append(time.thread_time() - began)
+
+    gc.collect()
+    monkeypatch.setattr(asyncio.Handle, "_run", measured)
+    view = await asyncio.create_task(Projections(store, history="server", warn=ignore).load(SCOPE, THREAD))
+    monkeypatch.undo()
+    assert len(view.conversation.messages) == 800
+    assert max(slices) < 0.02
     await store.close()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from aguila.codec.json.values import is_object
 from aguila.codec.notices import log_notice
 from aguila.errors import ThreadBusy
 from aguila.offload import is_large, offload
-from aguila.protocol import replace
+from aguila.protocol import Message, replace
 from aguila.server.errors import Rejected
 from aguila.server.history.compact_log import build_compact_replay, wants_compact
 from aguila.server.http.event_stream import StreamPlan
@@ -23,10 +24,12 @@ from aguila.server.http.responses import BufferedResponse, Response, json_respon
 from aguila.server.http.runs import describe_run
 from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.service import Exchange, Service
-from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate
+from aguila.store import MetadataFilter, RunRecord, ThreadSummary, ThreadUpdate
 from aguila.store.encoding import MAX_TITLE, is_title
 
 _MAX_PAGE = 500
+_SLICE = 128
+"""How many messages or runs are encoded before other tasks may run."""
 _MAX_METADATA = 1 << 14  # bytes of JSON
 
 
@@ -92,20 +95,36 @@ async def get_thread(service: Service, exchange: Exchange) -> Response:
     answer = {
         "threadId": thread_id,
         **_describe_metadata(summary),
-        "messages": view.conversation.messages,
         "state": view.conversation.state,
         "interrupts": interrupts,
         # A run in progress may still answer its calls.
         "pendingToolCallIds": [] if view.is_running else [call.id for call in view.conversation.pending_tool_calls],
         "last": view.last,
         "tip": view.tip,
-        "runs": [describe_run(record) for record in records],
     }
-    if is_large(view.conversation.messages) or is_large(view.conversation.state):
+    messages = view.conversation.messages
+    if is_large(messages) or is_large(view.conversation.state):
+        runs = [describe_run(record) for record in records]
+        answer = {**answer, "messages": messages, "runs": runs}
         response = await offload(json_response, answer, exchange.headers, is_large=True)
     else:
-        response = json_response(answer, exchange.headers)
+        body = await _encode_in_slices(answer, messages, records)
+        response = BufferedResponse(body=body, headers=[(b"cache-control", b"no-store"), *exchange.headers])
     return service.unsent.hold(response, len(response.body))
+
+
+async def _encode_in_slices(answer: dict[str, Any], messages: Sequence[Message], records: Sequence[RunRecord]) -> bytes:
+    """Encode the view of a thread, so that a long one does not block the event loop."""
+    pieces = [encode(answer)[:-1], b',"messages":[']
+    for at in range(0, len(messages), _SLICE):
+        pieces += (b"," if at else b"", encode(list(messages[at : at + _SLICE]))[1:-1])
+        await asyncio.sleep(0)
+    pieces.append(b'],"runs":[')
+    for at in range(0, len(records), _SLICE):
+        described = [describe_run(record) for record in records[at : at + _SLICE]]
+        pieces += (b"," if at else b"", encode(described)[1:-1])
+        await asyncio.sleep(0)
+    return b"".join([*pieces, b"]}"])
 
 
 async def update_thread(service: Service, exchange: Exchange) -> Response:

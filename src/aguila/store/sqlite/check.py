@@ -22,6 +22,7 @@ from aguila.store.run_inputs import (
     DIGEST,
     StoredJSON,
     hash_json,
+    hash_message,
     inline_id,
     is_inline,
     join_input,
@@ -195,10 +196,10 @@ def _check_inputs(db: sqlite3.Connection, key: int, scope: str, thread_id: str) 
         "SELECT digest, CAST(body AS BLOB), files FROM messages WHERE thread = ?", (key,)
     ):
         message = messages[digest] = StoredJSON(body, decode_files(files))
-        found = blake2b(message.text, digest_size=DIGEST)
+        old = blake2b(message.text, digest_size=DIGEST)  # of files of schema 11
         if message.files:
-            found.update(repr(message.files).encode())
-        if found.digest() != digest:
+            old.update(repr(message.files).encode())
+        if digest not in (hash_message(message), old.digest()):
             yield f"message {digest.hex()} does not match its digest"
     held = {
         blob_id

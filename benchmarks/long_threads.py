@@ -1,0 +1,155 @@
+"""Long threads: a client that sends its whole history with every run, next to one whose history the server keeps.
+
+Requests go over HTTP to a server in this process. A time is the processor time of both sides, the least of several.
+``python -m benchmarks.long_threads [turns]`` prints the figures.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Generator
+from contextlib import closing, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvicorn
+
+from aguila import App
+from aguila.codec import encode
+from aguila.protocol import AssistantMessage, Message, RunAgentInput, UserMessage
+from aguila.server.history.branch_reducer import HistoryMode
+from aguila.store import SQLiteStore
+
+TURNS = 400
+LONG = 2_000
+ANSWER = "A few words of an answer, again and again. " * 96  # 4 KB
+CHUNK = 64
+
+
+async def agent(run: Any) -> Any:
+    for at in range(0, len(ANSWER), CHUNK):
+        yield ANSWER[at : at + CHUNK]
+
+
+class Figures(msgspec.Struct, kw_only=True):
+    """What a thread costs: the bytes of its file, and seconds of processor time."""
+
+    file: float
+    read: float
+    connect: float
+    first_event: float
+    early_first_event: float
+    """At the 20th turn."""
+
+
+@contextmanager
+def serving(path: Path, history: HistoryMode) -> Generator[Client]:
+    """Serve the agent on a file, as a new process would."""
+    app = App(agent, store=SQLiteStore(path), history=history)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield Client(server.servers[0].sockets[0].getsockname()[1], history)
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+class Client:
+    """Sends requests and measures them."""
+
+    def __init__(self, port: int, history: HistoryMode) -> None:
+        self._connection = HTTPConnection("127.0.0.1", port)
+        self._history = history
+        self._messages: list[Message] = []
+        self._turns = 0
+
+    def call(self, method: str, path: str, body: bytes | None = None) -> tuple[float, float, bytes]:
+        """Send a request; return the seconds until the first byte and until the end, and the body."""
+        headers = {} if body is None else {"content-type": "application/json"}
+        began = time.process_time()
+        self._connection.request(method, path, body, headers)
+        response = self._connection.getresponse()
+        data = response.read1()
+        first = time.process_time() - began
+        data += response.read()
+        return first, time.process_time() - began, data
+
+    def turn(self) -> float:
+        """Run once; return the seconds until the first event."""
+        self._turns += 1
+        new = UserMessage(id=f"u{self._turns}", content=f"Question {self._turns}")
+        self._messages.append(new)
+        body = self.build_body(self._messages if self._history == "client" else [new])
+        first, _, answer = self.call("POST", "/", body)
+        start = answer.index(b'"messageId":"') + 13
+        message_id = answer[start : answer.index(b'"', start)].decode()
+        self._messages.append(AssistantMessage(id=message_id, content=ANSWER))
+        return first
+
+    def build_body(self, messages: list[Message]) -> bytes:
+        """Return the body of the next run."""
+        return encode(RunAgentInput(thread_id="t", run_id=f"r{self._turns}", messages=messages, protocol_version="1.1"))
+
+
+def build(history: HistoryMode, turns: int) -> Figures:
+    """Build a thread, then read and join it as new processes would."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "threads.db"
+        with serving(path, history) as client:
+            times = [client.turn() for _ in range(turns)]
+        read: list[float] = []
+        connect: list[float] = []
+        for _ in range(4):
+            with serving(path, history) as client:
+                read.append(client.call("GET", "/threads/t")[1])
+            with serving(path, history) as client:
+                connect.append(client.call("POST", "/connect", client.build_body([]))[1])
+        with closing(sqlite3.connect(path)) as db:
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        return Figures(
+            file=path.stat().st_size,
+            read=min(read),
+            connect=min(connect),
+            first_event=min(times[-9:]),
+            early_first_event=min(times[15:24]),
+        )
+
+
+def rows() -> list[dict[str, Any]]:
+    """Return the rows of the table."""
+    own, kept = build("client", TURNS), build("server", TURNS)
+    half, long = build("client", LONG // 2), build("client", LONG)
+    found: list[dict[str, Any]] = []
+
+    def add(name: str, value: float, most: float) -> None:
+        found.append({"name": name, "value": value, "unit": "x", "most": most})
+
+    name = f"{TURNS} turns, history resent, next to kept by the server"
+    add(f"{name}: SQLite file", own.file / kept.file, 2)
+    add(f"{name}: GET /threads/{{id}}", own.read / kept.read, 3)
+    add(f"{name}: POST /connect", own.connect / kept.connect, 3)
+    add(
+        f"{TURNS} turns, history resent: first event, next to the 20th turn", own.first_event / own.early_first_event, 8
+    )
+    name = f"{LONG} turns, history resent, next to {LONG // 2}"
+    add(f"{name}: SQLite file", long.file / half.file, 2.3)
+    add(f"{name}: GET /threads/{{id}}", long.read / half.read, 2.3)
+    add(f"{name}: POST /connect", long.connect / half.connect, 2.3)
+    add(f"{name}: first event", long.first_event / half.first_event, 2.3)
+    return found
+
+
+if __name__ == "__main__":
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else TURNS
+    for mode in ("client", "server"):
+        print(mode, build(mode, count))
