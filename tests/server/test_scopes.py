@@ -12,8 +12,6 @@ from waiting import wait_until
 
 from aguila import App
 
-pytestmark = pytest.mark.postgres
-
 
 def authenticate(request: Any) -> str | None:
     return request.headers.get("x-user")
