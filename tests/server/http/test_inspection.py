@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import user_json
-from serving import Held, run_input, serving
+from serving import Held, run_input, serving, text_of
 
 from aguila import App
 from aguila.cli.replay import Replay
@@ -162,3 +162,18 @@ def test_a_stream_of_another_server_that_is_refused_says_why(events: list[dict[s
         assert front.events()[-1]["type"] == "RUN_ERROR"
         found = front.get("/threads/thread/runs/run/check").json()
     assert rule in [one["rule"] for one in found["findings"] if one["level"] == "error"]
+
+
+def test_the_run_that_answers_another_servers_question_is_checked_too() -> None:
+    async def asks(run: Any) -> Any:
+        name = await run.ask("What is your name?")
+        yield f"Hello {name}"
+
+    with serving(App(asks)) as peer, serving(App(upstream(peer.url, check=True))) as front:
+        (question,) = front.events()[-1]["outcome"]["interrupts"]
+        answer = {"interruptId": question["id"], "status": "resolved", "payload": "Ada"}
+        events = front.events(run_id="run2", resume=[answer])
+        found = [front.get(f"/threads/thread/runs/{run_id}/check").json() for run_id in ("run", "run2")]
+    assert text_of(events) == "Hello Ada"
+    assert [one["upstreamEvents"] > 1 for one in found] == [True, True]
+    assert [one["findings"] for one in found] == [[], []]

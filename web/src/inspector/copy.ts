@@ -58,10 +58,9 @@ export function asPytest(view: RunView, count: number): string {
   const name = view.run.replaceAll(/\W+/g, "_").toLowerCase();
   return `import json
 
-from aguila.codec import decode, encode
+from aguila.codec import EventDecoder, decode, encode
 from aguila.protocol import Message
 from aguila.stream import reduce
-from aguila.codec import EventDecoder
 
 MESSAGES = ${python(JSON.stringify(startOf(view).messages))}
 STATE = ${python(JSON.stringify(startOf(view).state))}
@@ -84,7 +83,7 @@ function startOf(view: RunView): { messages: unknown; state: unknown } {
   return { messages: start.messages, state: start.state };
 }
 
-/** A Python string literal. JSON has no escapes that Python does not have, except for surrogates and slashes. */
+/** A Python string literal: raw if that is possible, because JSON has many quotes. */
 function python(text: string): string {
-  return `r'''${text}'''`.includes("\\'''") || text.includes("'''") || text.endsWith("'") || text.endsWith("\\") ? JSON.stringify(text) : `r'''${text}'''`;
+  return text.includes("'''") || /['\\\r\n]$|[\r\n]/.test(text) ? JSON.stringify(text) : `r'''${text}'''`;
 }
