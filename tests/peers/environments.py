@@ -43,6 +43,8 @@ class Peer(NamedTuple):
     packages: tuple[str, ...]
     is_protobuf: bool = False
     environment: str | None = None
+    path: str = ""
+    """Where the server has its endpoint."""
 
     @property
     def requirements(self) -> Path:
@@ -97,12 +99,29 @@ FRAMEWORKS = (
     Peer("ag2_app", "AG2", "ag2_app.py", ("ag2",), environment="ag2"),
     Peer("agno_app", "Agno", "agno_app.py", ("agno",), environment="agno"),
     Peer("strands_app", "Strands", "strands_app.py", ("strands-agents", "ag-ui-strands"), environment="strands"),
+    Peer("crewai_app", "CrewAI", "crewai_app.py", ("crewai", "ag-ui-crewai"), environment="crewai"),
 )
 """Agents of frameworks behind ``App``."""
 
+SERVERS = (
+    Peer("adk", "Google ADK", "framework_server.py", ("google-adk", "ag-ui-adk")),
+    Peer(
+        "llama_index",
+        "LlamaIndex",
+        "framework_server.py",
+        ("llama-index-core", "llama-index-protocols-ag-ui"),
+        path="run",
+    ),
+    Peer("ag2", "AG2", "framework_server.py", ("ag2",)),
+    Peer("agno", "Agno", "framework_server.py", ("agno",), path="agui"),
+    Peer("strands", "Strands", "framework_server.py", ("strands-agents", "ag-ui-strands")),
+    Peer("crewai", "CrewAI", "framework_server.py", ("crewai", "ag-ui-crewai")),
+)
+"""The endpoints of frameworks, for ``upstream``."""
+
 
 def peer_named(name: str) -> Peer:
-    return next(peer for peer in (*PEERS, *FRAMEWORKS) if peer.name == name)
+    return next(peer for peer in (*PEERS, *FRAMEWORKS, *SERVERS) if peer.name == name)
 
 
 def interpreter(peer: Peer) -> str:
@@ -177,7 +196,7 @@ def running(peer: Peer, environment: Mapping[str, str] | None = None) -> Iterato
         port: int = one.getsockname()[1]
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [program, str(HERE / "servers" / peer.program), str(port)],
+            [program, str(HERE / "servers" / peer.program), str(port), peer.name],
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **(environment or {})},

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))  # as pytest does
 
-from environments import FRAMEWORKS, PEERS, REPOSITORY, Blocked, Peer, Running, running, versions
+from environments import FRAMEWORKS, PEERS, REPOSITORY, SERVERS, Blocked, Peer, Running, running, versions
 from features import FEATURES, FRAMEWORK_FEATURES, Broken, Trial, error_text
 from serving import serving
 
@@ -35,6 +35,8 @@ FAULTS = {
     ): "llama-index-protocols-ag-ui gives the result to the model as a user message",
     ("llama_index_app", "reasoning"): "llama-index-protocols-ag-ui sends no reasoning",
     ("llama_index_app", "interrupt"): "llama-index-protocols-ag-ui has no interrupts",
+    ("crewai_app", "reasoning"): "the scripted flow sends none",
+    ("crewai_app", "interrupt"): "the scripted flow asks nothing",
     ("agno_app", "reasoning"): "Agno's interface does not send the reasoning of a model that streams it",
     (
         "langgraph",
@@ -202,7 +204,7 @@ def try_upstream(peer: Peer) -> Column:
     try:
         with running(peer) as server, tempfile.TemporaryDirectory() as folder:
             options = {"protobuf": peer.is_protobuf, "options": {"trust_env": False}}
-            agent = upstream(server.url, client=options, state_keys=STATE_KEYS.get(peer.name))
+            agent = upstream(server.url + peer.path, client=options, state_keys=STATE_KEYS.get(peer.name))
             with serving(App(agent, store=Path(folder) / "threads.db", merge_deltas=False)) as front:
                 gateway: Any = Gateway(front.url + "/", 0, server)
 
@@ -222,14 +224,14 @@ def _number(notes: list[str], remark: str) -> int:
 
 
 def main(names: list[str]) -> int:
-    unknown = set(names) - {peer.name for peer in (*PEERS, *FRAMEWORKS)}
+    unknown = set(names) - {peer.name for peer in (*PEERS, *FRAMEWORKS, *SERVERS)}
     if unknown:
         print(f"no such peer: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
     chosen = [peer for peer in PEERS if not names or peer.name in names]
     columns = {peer: try_peer(peer) for peer in chosen}
     written = page(columns)
-    gateways = {peer: try_upstream(peer) for peer in chosen}
+    gateways = {peer: try_upstream(peer) for peer in (*chosen, *SERVERS) if not names or peer.name in names}
     apps = {peer: try_peer(peer, FRAMEWORK_FEATURES) for peer in FRAMEWORKS if not names or peer.name in names}
     section = frameworks_section(apps, gateways)
     print(written, section, sep="\n")
