@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 ENVIRONMENTS = REPOSITORY / ".venv-peers"
 NODE_PACKAGES = REPOSITORY / "tests" / "interop" / "node" / "node_modules"
-START_DEADLINE = 60.0
+START_DEADLINE = 240.0
 
 
 class Blocked(Exception):
@@ -171,7 +171,8 @@ def versions(peer: Peer) -> str:
         about = [json.loads((NODE_PACKAGES / name / "package.json").read_text()) for name in peer.packages]
         return ", ".join(f"{one['name']} {one['version']}" for one in about)
     files = [peer.requirements] if peer.needs_environment else [REPOSITORY / "requirements" / "test.txt"]
-    pins = dict(line.split("==") for file in files for line in file.read_text().splitlines() if "==" in line)
+    lines = [line.split("==") for file in files for line in file.read_text().splitlines() if "==" in line]
+    pins = {name.lower().replace("_", "-"): version for name, version in lines}
     return ", ".join(f"{name} {pins[name]}" for name in peer.packages)
 
 

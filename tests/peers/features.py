@@ -319,8 +319,8 @@ async def two_tools(trial: Trial) -> None:
     thread = trial.thread()
     result = await thread.run("two")
     answers = [message.content for message in result.messages if isinstance(message, ToolMessage)]
-    check([_number(one) for one in answers] == [3, 7], f"the tool's answers are {answers}")
-    check(result.text == script.TWO_SUMS, f"it said {result.text!r}")
+    check(sorted(_number(one) for one in answers) == [3, 7], f"the tool's answers are {answers}")
+    check(result.text in (script.TWO_SUMS, script.TWO_SUMS_SWAPPED), f"it said {result.text!r}")
     await trial.goes_on(thread)
 
 

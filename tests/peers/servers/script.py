@@ -19,6 +19,7 @@ FEATURES = ("text", "backend", "two", "handoff", "frontend", "state", "reasoning
 TEXT = ["Hello ", "from ", "the ", "other ", "side."]
 SUM = "The sum is 5."
 TWO_SUMS = "The sums are 3 and 7."
+TWO_SUMS_SWAPPED = "The sums are 7 and 3."  # some frameworks keep the order in which parallel calls end
 COLOUR = "The colour is teal."
 COUNTED = "Counted."
 THOUGHT = ["Let me ", "think."]
