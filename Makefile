@@ -12,7 +12,7 @@ NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 JOBS ?= auto
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: run test test-postgres quick check format bench fuzz faults peers frontends node web clean clients
+.PHONY: run test test-postgres quick check format bench fuzz faults peers frontends pictures node web clean clients
 
 # The page is built while the server runs, if npm is present. The server says when it is ready.
 run: $(RUN_ENV)
@@ -71,6 +71,10 @@ peers: $(ENV) node
 frontends: $(VENV)/.frontends web
 	PYTHONPATH=tests/support $(BIN)/python tests/frontends/frontends_matrix.py $(ARGS)
 	AGUILA_FRONTENDS=$(if $(findstring --short,$(ARGS)),short,all) $(BIN)/pytest -q tests/frontends
+
+# Takes the pictures of README.md and docs/ again: the page in Chromium, aguila chat and aguila check as SVG.
+pictures: $(VENV)/.frontends web
+	PYTHONPATH=tests/support:tests/frontends $(BIN)/python scripts/pictures.py
 
 # Every test that runs with each store, on PostgreSQL only. AGUILA_POSTGRES=dsn uses a running server.
 test-postgres: $(ENV)
