@@ -347,7 +347,7 @@ def test_two_racing_answers_let_one_run(store: Any) -> None:
 
         with ThreadPoolExecutor(2) as pool:
             found = list(pool.map(resumed, ("2", "3")))
-        assert sorted(found) == [200, 409]
+        assert sorted(found) in ([200, 200], [200, 409])  # the second attaches to the run while it uses the answer
         assert answers == [{"ok": True}]
 
 
