@@ -26,7 +26,7 @@ from aguila.store import MemoryStore, SQLiteStore
 
 pytestmark = pytest.mark.anyio
 
-SIZE = scaled(50_000, 250_000)
+SIZE = scaled(50_000, 150_000)
 CPU_PER_MEGABYTE = 0.5
 CPU_OF_A_REQUEST = 0.2
 """Seconds of CPU time that a request may take besides, with the run of another client."""
