@@ -331,7 +331,8 @@ def test_the_commands_that_it_prints_work_and_work_again(folder: Path) -> None:
 def test_a_run_on_a_thread_that_asks_is_refused_with_the_way_to_answer(folder: Path) -> None:
     with aguila_serve(folder) as server:
         (interrupt,) = server.events(messages=asking("interrupt"))[-1]["outcome"]["interrupts"]
-        with server.run(run_id="again", messages=asking("interrupt")) as stream:
+        new = [{"id": "new", "role": "user", "content": "interrupt"}]  # the same message again would be a branch
+        with server.run(run_id="again", messages=new) as stream:
             assert stream.status == 422
             message = json.loads(stream.response.read())["error"]["message"]
     assert f'"interruptId": "{interrupt["id"]}"' in message
