@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any, Final, TypeGuard
 
-import msgspec
-
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.large_strings import LARGE
 from aguila.errors import CursorExpired
 
@@ -70,7 +69,7 @@ def list_members(metadata: bytes | None) -> set[tuple[str, str]]:
     The value is "s" and the text of a string, or "" for another value. What UTF-8 cannot encode is replaced, so a
     thread that is found by an index is compared with ``MetadataFilter.matches``.
     """
-    members: dict[str, Any] = {} if metadata is None else msgspec.json.decode(metadata)
+    members: dict[str, Any] = {} if metadata is None else decode_json(metadata)
     return {(encodable(name), index_value(value)) for name, value in members.items()}
 
 
