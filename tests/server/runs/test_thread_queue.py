@@ -218,14 +218,12 @@ def test_a_request_whose_run_is_being_stored_is_cancelled_as_a_run() -> None:
     app = App(agent, store=store, busy="queue")
     with serving(app) as server:
         store.is_armed = True
-        with (
-            Background(lambda: server.events()) as run,
-            Background(lambda: stopped(server)) as cancelled,
-        ):
-            store.gate.await_reached()
-            server.call(store.gate.open)
-            assert run.result()[-1]["outcome"] == {"type": "cancelled"}
-            assert cancelled.result().status_code in (200, 202)
+        with Background(lambda: server.events()) as run:
+            store.gate.await_reached()  # a request that is cancelled before this is withdrawn
+            with Background(lambda: stopped(server)) as cancelled:
+                server.call(store.gate.open)
+                assert run.result()[-1]["outcome"] == {"type": "cancelled"}
+                assert cancelled.result().status_code in (200, 202)
         wait_until(lambda: server.status_of("thread", "run") == "cancelled")
 
 
