@@ -39,6 +39,8 @@ from aguila.server.runs.shield import run_shielded
 from aguila.server.runs.start_request import StartRequest, StartResult
 from aguila.store import Batch, Lease, RunRecord
 
+_SMALL = 32 * 1024
+
 Launch = Callable[[LiveRun, str, RunContextLoader], None]
 """Starts the task of a run that has begun, given the name of its agent."""
 
@@ -340,7 +342,7 @@ class RunStarter:
             thread_ends=environment.thread_ends,
             projections=environment.projections,
             first=first.first,
-            sent=None if is_large(request.input.messages) or is_large(request.input.state) else request.input,
+            sent=None if _is_large_request(request) else request.input,
         )
         loader = RunContextLoader(
             projections=environment.projections,
@@ -358,6 +360,12 @@ class RunStarter:
         )
         self._launch(live, request.agent, loader)
         return StartResult(live=live, first=first)
+
+
+def _is_large_request(request: StartRequest) -> bool:
+    if len(request.body) <= _SMALL:  # it has neither a large text nor very many messages
+        return False
+    return is_large(request.input.messages) or is_large(request.input.state)
 
 
 def _echo_input(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
