@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from faults_kit import Frames, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
@@ -27,6 +28,21 @@ def uncut(worker: Worker, turns: int, thread_id: str = "thread") -> Frames:
     assert sent == worker.frames(thread_id)
     check_valid(events_of(sent))
     return sent
+
+
+def joined(viewer: Viewer) -> list[dict[str, Any]]:
+    """What a run said, however its deltas were merged, and without the ids that differ from run to run."""
+    found: list[dict[str, Any]] = []
+    for event in events_of(viewer.frames):
+        event.pop("threadId", None)
+        if event["type"] in ("REASONING_START", "REASONING_END"):
+            del event["messageId"]
+        last = found[-1] if found else {}
+        if isinstance(event.get("delta"), str) and {**event, "delta": last.get("delta")} == last:
+            last["delta"] += event["delta"]
+        else:
+            found.append(event)
+    return found
 
 
 async def response_size(port: int) -> int:
@@ -85,7 +101,7 @@ async def test_a_finished_run_cut_at_every_byte_is_resumed_on_the_other_worker(t
         whole = uncut(both[0], turns=scaled(1, 2))
         ports = [worker.port for worker in both]
         size = await within_deadline(response_size(ports[0]))
-        places = list(range(0, size, scaled(17, 1)))
+        places = list(range(0, size, scaled(13, 1)))
         cuts = 0
 
         async def cut(at: int) -> None:
@@ -160,7 +176,7 @@ async def test_a_run_that_is_on_cut_after_every_event_and_anywhere_within(tmp_pa
 
 async def test_the_stream_of_a_posted_run_cut_after_each_of_its_events(tmp_path: Path) -> None:
     """Hanging up does not stop a run; each cut is a run of its own, and all say the same."""
-    with workers(tmp_path, 2) as both:
+    with workers(tmp_path, 2, app={"merge_deltas": False}) as both:  # so that all runs have the same events
         ports = [worker.port for worker in both]
         whole = uncut(both[0], turns=1, thread_id="thread-x")
         places = list(range(1, len(whole)))[:: scaled(3, 1)]
@@ -189,17 +205,17 @@ async def test_the_stream_of_a_posted_run_cut_at_each_of_its_bytes(tmp_path: Pat
     """Who has nothing yet posts again: the run may have begun or not, and it runs once all the same."""
     with workers(tmp_path, 2) as both:
         ports = [worker.port for worker in both]
-        size, events = 0, 0
+        size, said = 0, []
 
         async def whole() -> None:
-            nonlocal size, events
+            nonlocal size, said
             viewer = Viewer("thread-x")
             await viewer.post(ports[0], act("recorded", "thread-x"))
             assert viewer.is_done
-            size, events = viewer.received, len(viewer.frames)
+            size, said = viewer.received, joined(viewer)
 
         await within_deadline(whole())
-        places = list(range(0, size, scaled(61, 1)))
+        places = list(range(0, size, scaled(41, 1)))
         cuts = posts = 0
 
         async def cut(at: int) -> None:
@@ -217,9 +233,9 @@ async def test_the_stream_of_a_posted_run_cut_at_each_of_its_bytes(tmp_path: Pat
                     await viewer.post(ports[at % 2], body, cut_bytes=1)  # the first byte says that it has begun
                     posts += 1
             assert viewer.frames == await asyncio.to_thread(both[0].frames, thread_id)
-            assert len(viewer.frames) == events
+            assert joined(viewer) == said
 
         await within_deadline(share(places, cut))
-        report("posted run, cut at every byte", events=events, bytes=size, runs=len(places), cuts=cuts, posts=posts)
+        report("posted run, cut at every byte", bytes=size, runs=len(places), cuts=cuts, posts=posts)
         assert len(places) >= scaled(50, size)
-        assert cuts >= 0.9 * len(places)  # the framing of a run that is on may be a few bytes shorter the next time
+        assert cuts >= 0.6 * len(places)  # the next run is shorter if more of its deltas are merged
