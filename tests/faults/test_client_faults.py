@@ -41,10 +41,10 @@ PACE = 0.002
 
 
 class Faults:
-    """What goes wrong, drawn from a seed: how far connections live, and when the server dies."""
+    """What goes wrong, drawn from seeds: how far connections live, and when the server dies."""
 
-    def __init__(self, seed: int) -> None:
-        self.draw = random.Random(seed)
+    def __init__(self) -> None:
+        self.draw = random.Random(0)
         self.is_on = False
 
     def budget(self) -> int | None:
@@ -175,12 +175,12 @@ def test_every_run_ends_as_without_faults_or_with_a_clear_error(tmp_path: Path) 
     # At most every run whose server was killed, and of the others only those over protobuf, can fail.
     assert kills // 4 <= counts["failed"] <= kills
     assert counts["cut off"] <= RUNS // len(KINDS)
-    assert counts["nothing came"] <= RUNS // FIRST // 2
     assert counts["whole"] >= RUNS * 0.7
 
 
 def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any], counts: Counter[str]) -> None:
-    draw = stage.faults.draw
+    # Anew for each run: how often a run reconnects depends on timing, and must not change the faults of the next.
+    draw = stage.faults.draw = random.Random(number)
     is_killing = number % EVERY == EVERY - 1
     kills, seen = stage.kills, 0
     at = draw.randrange(1, 100) if is_killing else 0
@@ -225,6 +225,8 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
         if isinstance(error, TransportFailed):
             assert not error.was_sent
             assert stage.worker.get(f"/threads/{thread.id}").status_code == 404, "it said that it never began"
+        if caller.kind != "protobuf":
+            assert stage.worker.get(f"/threads/{thread.id}").status_code == 404, "it could have been followed"
         counts["cut off" if caller.kind == "protobuf" else "nothing came"] += 1
     is_known_whole = error is None or isinstance(error, RunFailed)
     check_server_agrees(stage, caller, thread, is_known_whole=is_known_whole, counts=counts)
@@ -254,7 +256,7 @@ def check_server_agrees(
 
 @contextmanager
 def staged(folder: Path) -> Iterator[tuple[Stage, list[Caller]]]:
-    faults = Faults(7)
+    faults = Faults()
     with ExitStack() as stack:
         running = stack.enter_context(workers(folder, app=LEASE))
         proxy = stack.enter_context(CuttingProxy(running[0].url, faults.budget))
