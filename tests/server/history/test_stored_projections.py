@@ -92,6 +92,35 @@ def test_a_new_process_reads_a_thread_without_its_log_and_its_requests(tmp_path:
         assert store.reads == 0
 
 
+class EndingMemory(MemoryStore):
+    """Notes which runs were closed with a projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.projected: list[bool] = []
+
+    async def append(self, lease: Any, events: Any, *, end: RunEnd | None = None) -> Any:
+        if end is not None:
+            self.projected.append(end.projection is not None)
+        return await super().append(lease, events, end=end)
+
+
+def test_a_run_of_many_bytes_is_not_reduced_at_its_end_but_when_it_is_read() -> None:
+    """Reducing it there took several times its size in memory, and delayed a shutdown."""
+    pieces = {"short": 3, "long": 200}
+
+    async def talk(run: Any) -> Any:
+        for _ in range(pieces[run.run_id]):
+            yield "x" * 10_000
+
+    store = EndingMemory()
+    with serving(App(talk, store=store)) as server:
+        for run_id, count in pieces.items():
+            server.events(thread_id=run_id, run_id=run_id)
+            assert len(server.get(f"/threads/{run_id}").json()["messages"][-1]["content"]) == count * 10_000
+    assert store.projected == [True, False]
+
+
 async def test_a_run_that_was_closed_without_a_projection_is_projected_when_it_is_read(counting: Any) -> None:
     await counting.open()
     for number in range(3):

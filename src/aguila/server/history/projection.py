@@ -91,10 +91,10 @@ class Projections:
     ) -> RunProjection | None:
         """Return the projection after a run whose last events are about to be appended with its end.
 
-        ``first`` is the number of the run's first event, ``sent`` its input. If ``sent`` is None, the run has large
-        values: then only the runs before it are projected, so that its memory is not needed a second time. It is
-        projected with the next run, or when the thread is read. If the append fails, call ``forget``. Return None if
-        the projection cannot be stored. Raises ``StoreError``.
+        ``first`` is the number of the run's first event, ``sent`` its input. If ``sent`` is None, the run is large:
+        then only the runs before it are projected, so that its memory is not needed a second time. It is projected with
+        the next run, or when the thread is read. If the append fails, call ``forget``. Return None if the projection
+        cannot be stored. Raises ``StoreError``.
         """
         key = (lease.scope, lease.thread_id)
         if sent is None and first == 1:

@@ -44,6 +44,9 @@ _FLUSH_AT = MAX_UNSTORED * 3 // 4
 _MAX_COALESCE_FACTOR = 4
 """How many times the configured window events may coalesce while the event loop is busy."""
 
+_MAX_PROJECTED = 1 << 20
+"""How many bytes a run may append and still be reduced at its end, which takes time and several times that memory."""
+
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
 
 _OPENERS: dict[type[Any], str] = {item.opener: item.id_field for item in (TEXT, REASONING_MESSAGE, TOOL_CALL)}
@@ -59,9 +62,9 @@ class EventPump:
     __slots__ = (
         "_coalesce", "_count", "_deltas", "_flush_at", "_flushed_at", "_flushing", "_has_ended", "_has_large",
         "_in_flight", "_is_urgent", "_last_flush", "_lease", "_loop", "_max_event", "_merger", "_on_failure",
-        "_pending", "_room_waiters", "_sends_on_interrupt", "_sequencer", "_silent", "_store", "_store_health",
-        "_texts", "_timer", "_window", "encoding_error", "has_sent_large", "is_full", "last_delta", "store_error",
-        "terminal",
+        "_pending", "_room_waiters", "_sends_on_interrupt", "_sequencer", "_silent", "_size", "_store",
+        "_store_health", "_texts", "_timer", "_window", "encoding_error", "is_full", "is_large", "last_delta",
+        "store_error", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -101,12 +104,13 @@ class EventPump:
         self._flushed_at = inf  # when the current append began
         self._last_flush = loop.time()
         self._has_ended = False
+        self._size = 0  # bytes of the events that were appended
         self.is_full = False
         """See ``aguila.agent.Sink``."""
         self.last_delta: Event | None = None
         """See ``aguila.agent.Sink``."""
-        self.has_sent_large = False
-        """Whether the run has sent a large event."""
+        self.is_large = False
+        """Whether the run has sent a large event, or many bytes."""
         self.store_error: StoreError | None = None
         """Why the log accepts no more events."""
         self.encoding_error: EncodeError | DecodeError | None = None
@@ -146,7 +150,7 @@ class EventPump:
             # Encoded when it is appended. The agent waits for that in ``room``, which raises if it is malformed.
             self._encode_deltas()
             self._pending += events
-            self._has_large = self.has_sent_large = self.is_full = True
+            self._has_large = self.is_large = self.is_full = True
             self._count += len(events)
             self._flush_now()
             return
@@ -269,6 +273,9 @@ class EventPump:
             self._flush_at = min(flush_at, MAX_UNSTORED - self._in_flight)
             events = await self._take_pending()
             self._flushed_at = monotonic()
+            self._size += sum(map(len, events))
+            if self._size > _MAX_PROJECTED:
+                self.is_large = True
             await self._store.append(self._lease, events)
         except Exception as error:  # noqa: BLE001 - a run cannot continue without its log, whatever failed
             self._on_failure(self._explain(error))

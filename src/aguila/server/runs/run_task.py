@@ -215,7 +215,7 @@ class LiveRun:
         if self._projections is None:
             return None
         try:
-            sent = None if self.pump.has_sent_large else self._sent
+            sent = None if self.pump.is_large else self._sent
             return await self._projections.close_run(self.lease, self._first, events, sent)
         except StoreError:
             return None  # the append that follows reports it
