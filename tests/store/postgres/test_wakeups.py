@@ -23,6 +23,21 @@ async def listening(*stores: PostgresStore) -> None:
         await wakeups.is_listening.wait()
 
 
+async def terminate_sessions(*stores: PostgresStore, where: str = "true") -> None:
+    """End the sessions of these stores, and no others: the workers of pytest-xdist share one server."""
+    locks = ", ".join(str(engine_of(store).database.lock) for store in stores)
+    ended = await fetch(
+        stores[0],
+        f"""
+        SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        JOIN (SELECT pid, (classid::bigint << 32) | objid::bigint AS key FROM pg_locks WHERE locktype = 'advisory') held
+          USING (pid)
+        WHERE key IN ({locks}) AND pid <> pg_backend_pid() AND {where}
+        """,
+    )
+    assert ended
+
+
 async def test_a_tail_in_another_process_is_woken_by_a_notification(store: PostgresStore, other: PostgresStore):
     await listening(other)
     engine_of(other)._poller._seconds = DEADLINE  # nothing but the notification can wake it
@@ -90,7 +105,7 @@ async def test_a_tail_continues_after_its_notifications_were_cut_off(store: Post
     lease = await start(store)
     reading = asyncio.create_task(collect(other.tail("a", "t"), 3))
     await wait_until_async(lambda: engine_of(other).feed.waiting)
-    await fetch(store, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%'")
+    await terminate_sessions(store, other, where="query LIKE 'LISTEN%'")
     await store.append(lease, lines(1))
     await finish(store, lease)
     assert await reading == lines("started", 1, "finished")
@@ -112,10 +127,7 @@ async def test_the_runs_of_a_dead_process_are_found_long_before_their_leases_end
 async def test_a_process_that_only_lost_connections_is_alive(store: PostgresStore, other: PostgresStore):
     lease = await start(store)
     for _ in range(3):
-        await fetch(
-            other, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-            " AND application_name = 'aguila'"
-        )  # fmt: skip
+        await terminate_sessions(other, store)
         await store.append(lease, lines(1))
         assert list(await other.expired()) == []
 
