@@ -45,7 +45,7 @@ def main() -> int:
         (OUT / f"{document.stem.replace('-', '_').lower()}.py").write_text(module_of(document))
     config = {
         "include": ["../../examples", "."],
-        "exclude": ["**/node_modules"],
+        "exclude": ["../../examples/**/node_modules"],
         "typeCheckingMode": "standard",
         "pythonVersion": "3.11",
         "venvPath": str(ROOT),
