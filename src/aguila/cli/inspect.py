@@ -10,13 +10,11 @@ from urllib.parse import urlencode
 
 import msgspec
 import typer
-import uvicorn
 
 from aguila.cli.check import findings_of
 from aguila.cli.http_caller import CannotRun, read_stream
-from aguila.cli.output.logs import log_config
 from aguila.cli.replay import Replay, runs_of
-from aguila.cli.serve import LOCAL_HOSTS, Serving, announce_page, listen, serve
+from aguila.cli.serve import LOCAL_HOSTS, Serving, announce_page, listen, run_until_signal, serve
 from aguila.codec.formats import Format, detect_format
 from aguila.frameworks import upstream
 from aguila.server import App
@@ -59,18 +57,7 @@ def inspect_file(path: Path, *, format_: Format | None, port: int, opens_page: b
             typer.echo(f"{NOT_BUILT[0].upper()}{NOT_BUILT[1:]}.")
         threading.Thread(target=announce_page, args=(app.page, address, opens_page), daemon=True).start()
     typer.echo("\nCtrl-C stops it.")
-    config = uvicorn.Config(
-        app,
-        lifespan="on",
-        access_log=False,
-        server_header=False,
-        log_config=log_config(as_json=False),
-        timeout_graceful_shutdown=1,
-    )
-    try:
-        uvicorn.Server(config).run(sockets=[listener])
-    except KeyboardInterrupt:
-        return
+    run_until_signal(app, listener, lifespan="on")
 
 
 class RecordingApp:

@@ -12,10 +12,8 @@ from typing import Any
 
 import msgspec
 import typer
-import uvicorn
 
-from aguila.cli.output.logs import log_config
-from aguila.cli.serve import listen
+from aguila.cli.serve import listen, run_until_signal
 from aguila.client.recordings import RecordedEvent, RecordedRun, split_runs
 from aguila.codec import EventDecoder
 from aguila.codec.formats import Format
@@ -141,15 +139,4 @@ def serve(app: Replay, *, host: str, port: int, what: str) -> None:
     listener = listen(host, port)
     shown = f"[{host}]" if ":" in host else host
     typer.echo(f"{what} at http://{shown}:{listener.getsockname()[1]}\n\nCtrl-C stops it.")
-    config = uvicorn.Config(
-        app,
-        lifespan="off",
-        access_log=False,
-        server_header=False,
-        log_config=log_config(as_json=False),
-        timeout_graceful_shutdown=1,
-    )
-    try:
-        uvicorn.Server(config).run(sockets=[listener])
-    except KeyboardInterrupt:
-        return
+    run_until_signal(app, listener, lifespan="off")

@@ -18,7 +18,7 @@ import time
 import traceback
 import webbrowser
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import typer
@@ -220,6 +220,22 @@ def listen(host: str, port: int) -> socket.socket:
         raise CannotServe(message) from None
     listener.set_inheritable(True)
     return listener
+
+
+def run_until_signal(app: Any, listener: socket.socket, *, lifespan: Literal["on", "off"]) -> None:
+    """Serve an app of a command that stores nothing: it need not drain, and writes no access log."""
+    config = uvicorn.Config(
+        app,
+        lifespan=lifespan,
+        access_log=False,
+        server_header=False,
+        log_config=log_config(as_json=False),
+        timeout_graceful_shutdown=1,
+    )
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    except KeyboardInterrupt:
+        return
 
 
 def is_loopback(host: str) -> bool:
