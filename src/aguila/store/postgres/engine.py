@@ -14,6 +14,7 @@ from typing import Any
 from aguila.errors import StaleLease
 from aguila.store import refusals
 from aguila.store.base import Batch, Lease, RunRecord
+from aguila.store.columns import CANCEL
 from aguila.store.encoding import size_of_rows
 from aguila.store.feed import Feed, Key
 from aguila.store.polling import Poller
@@ -165,7 +166,7 @@ class Engine:
         except Exception as error:  # noqa: BLE001 - it becomes the outcome of the renewals
             outcomes: dict[int, Any] = dict.fromkeys(range(1, len(items) + 1), error)
         else:
-            outcomes = {row[0]: row[1] == queries.CANCEL["always"] for row in rows}
+            outcomes = {row[0]: row[1] == CANCEL["always"] for row in rows}
         for n, item in enumerate(items, 1):
             outcome = outcomes.get(n, refusals.stale_lease(item.lease))
             if isinstance(outcome, StaleLease):

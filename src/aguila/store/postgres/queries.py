@@ -17,18 +17,11 @@ from aguila.store.base import (
     RunRecord,
     ThreadSummary,
 )
+from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
 from aguila.store.encoding import check_cursor, decode_row, inside_compacted
 from aguila.store.feed import Key, cut
 from aguila.store.polling import Stamps
 from aguila.store.postgres.database import Database
-
-READ_BYTES = 512 * 1024
-"""Bytes after which a read stops, whatever its limit: a reader that is suspended keeps them in memory."""
-
-CANCEL: dict[CancelRequest | None, int] = {None: 0, "always": 1, "unwatched": 2}
-"""The values of the column ``runs.cancel_requested``."""
-
-_CANCEL: dict[int, CancelRequest | None] = {number: request for request, number in CANCEL.items()}
 
 # The columns of RUN and SUMMARY are in the order of the fields of RunRecord and ThreadSummary.
 RUN = """
@@ -177,7 +170,7 @@ async def read_runs_by_keys(db: Database, keys: Sequence[int]) -> dict[int, RunR
 async def read_cancel_request(db: Database, lease: Lease) -> CancelRequest | None:
     """Return the cancel request of a run; "always" if the lease is stale."""
     row = await db.fetchrow(HELD_RUN, lease.scope, lease.thread_id, lease.run_id, lease.epoch, lease.owner)
-    return "always" if row is None else _CANCEL[row[1]]
+    return "always" if row is None else CANCEL_REQUESTS[row[1]]
 
 
 async def read_settled_run(db: Database, scope: str, thread_id: str, run_id: str) -> RunRecord | None:

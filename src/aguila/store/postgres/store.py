@@ -36,6 +36,7 @@ from aguila.store.base import (
     ThreadSummary,
     ThreadUpdate,
 )
+from aguila.store.columns import CANCEL
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows, to_milliseconds
 from aguila.store.locations import describe_location
 from aguila.store.new_run import NewRun
@@ -257,7 +258,7 @@ class PostgresStore(Store):
             thread_id,
             run_id,
             "always" if granted else None,
-            queries.CANCEL["unwatched"],
+            CANCEL["unwatched"],
         )
         self._wake_control(scope, thread_id)
 

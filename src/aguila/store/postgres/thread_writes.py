@@ -9,6 +9,7 @@ from typing import Any
 
 from aguila.store import refusals
 from aguila.store.base import CancelRequest, Retention, RunRecord, ThreadSummary, ThreadUpdate
+from aguila.store.columns import CANCEL
 from aguila.store.encoding import SMALL_RUN, hash_thread
 from aguila.store.feed import Key
 from aguila.store.postgres import files, queries
@@ -80,13 +81,13 @@ async def replace_cancel_request(
     db: Database, scope: str, thread_id: str, run_id: str, new: CancelRequest | None, old: Any
 ) -> None:
     """Set the cancel request of an open run; if ``old`` is not None, only if its request has that number."""
-    await db.fetch(_CANCEL, scope, thread_id, run_id, queries.CANCEL[new], old)
+    await db.fetch(_CANCEL, scope, thread_id, run_id, CANCEL[new], old)
 
 
 async def request_cancel(db: Database, scope: str, thread_id: str, run_id: str, unwatched: bool) -> RunRecord:
     """Store a cancel request for an open run; return the run. Raises ``NotFound``."""
     if unwatched:
-        await replace_cancel_request(db, scope, thread_id, run_id, "unwatched", queries.CANCEL[None])
+        await replace_cancel_request(db, scope, thread_id, run_id, "unwatched", CANCEL[None])
     else:
         await replace_cancel_request(db, scope, thread_id, run_id, "always", None)
     return await queries.read_run(db, scope, thread_id, run_id)

@@ -20,17 +20,10 @@ from aguila.store.base import (
     RunRecord,
     ThreadSummary,
 )
+from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
 from aguila.store.encoding import check_cursor, decode_row, encodable, index_value, inside_compacted
 from aguila.store.feed import Key, cut
 from aguila.store.sqlite.large_values import read_value, select_value
-
-READ_BYTES = 512 * 1024
-"""Bytes after which a read stops, whatever its limit: a reader that is suspended keeps them in memory."""
-
-CANCEL: dict[CancelRequest | None, int] = {None: 0, "always": 1, "unwatched": 2}
-"""The values of the column ``runs.cancel_requested``."""
-
-_CANCEL: dict[int, CancelRequest | None] = {number: request for request, number in CANCEL.items()}
 
 # The columns of _RUN and _SUMMARY are in the order of the fields of RunRecord and ThreadSummary.
 _RUN = """
@@ -156,7 +149,7 @@ def read_cancel_request(db: sqlite3.Connection, lease: Lease) -> CancelRequest |
         """,
         (lease.scope, lease.thread_id, lease.run_id, lease.epoch, lease.owner),
     ).fetchone()
-    return "always" if row is None else _CANCEL[row[0]]
+    return "always" if row is None else CANCEL_REQUESTS[row[0]]
 
 
 def read_settled_run(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> RunRecord | None:

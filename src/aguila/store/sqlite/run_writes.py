@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from aguila.store import refusals
 from aguila.store.base import Batch, CancelRequest, Lease, RunEnd, RunRecord
+from aguila.store.columns import CANCEL
 from aguila.store.encoding import Row, hash_thread, size_of_rows, to_milliseconds
 from aguila.store.new_run import NewRun
 from aguila.store.run_inputs import CutInput, CutProjection
@@ -158,7 +159,7 @@ def renew(db: sqlite3.Connection, now: float, lease: Lease, lease_seconds: float
     db.execute(
         "UPDATE runs SET lease_until = ?, lease_seconds = ? WHERE key = ?", (now + lease_seconds, lease_seconds, run)
     )
-    return cancel == queries.CANCEL["always"]
+    return cancel == CANCEL["always"]
 
 
 def settle(db: sqlite3.Connection, lease: Lease, interrupt_ids: Sequence[str]) -> None:
@@ -228,7 +229,7 @@ def request_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: s
     if unwatched:
         _replace_cancel_request(db, run, None, "unwatched")
     else:
-        db.execute("UPDATE runs SET cancel_requested = ? WHERE key = ?", (queries.CANCEL["always"], run))
+        db.execute("UPDATE runs SET cancel_requested = ? WHERE key = ?", (CANCEL["always"], run))
     return queries.read_run(db, scope, thread_id, run_id)
 
 
@@ -292,7 +293,7 @@ def _replace_cancel_request(
 ) -> None:
     db.execute(
         "UPDATE runs SET cancel_requested = ? WHERE key = ? AND cancel_requested = ?",
-        (queries.CANCEL[new], run, queries.CANCEL[old]),
+        (CANCEL[new], run, CANCEL[old]),
     )
 
 

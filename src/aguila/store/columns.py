@@ -1,0 +1,15 @@
+"""What the stores in SQLite and PostgreSQL have in common in their tables and reads."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aguila.store.base import CancelRequest
+
+READ_BYTES: Final = 512 * 1024
+"""Bytes after which a read stops, whatever its limit: a reader that is suspended keeps them in memory."""
+
+CANCEL: Final[dict[CancelRequest | None, int]] = {None: 0, "always": 1, "unwatched": 2}
+"""The values of the column ``runs.cancel_requested``."""
+
+CANCEL_REQUESTS: Final[dict[int, CancelRequest | None]] = {number: request for request, number in CANCEL.items()}
