@@ -15,6 +15,8 @@ from pathlib import Path
 
 from waiting import DEADLINE
 
+_PATIENCE = 2.0
+"""Seconds until a key is pressed again."""
 _STYLE = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
@@ -41,12 +43,20 @@ class Terminal:
     def plain(self) -> str:
         return _STYLE.sub("", self.screen).replace("\r\n", "\n").replace("\r", "")
 
-    def expect(self, text: str) -> str:
-        """Wait until this is shown, after what was expected before. Gives what was shown up to it."""
+    def expect(self, text: str, *, pressing: bytes = b"") -> str:
+        """Wait until this is shown, after what was expected before. Gives what was shown up to it.
+
+        ``pressing`` is pressed every two seconds until then: an interrupt that comes between readline's prompt and its
+        first look at the keyboard is only noticed with the next key.
+        """
         deadline = time.monotonic() + DEADLINE
+        again = time.monotonic() + _PATIENCE
         while (found := self.plain.find(text, self._seen)) < 0:
             assert time.monotonic() < deadline, f"{text!r} was not shown:\n{self.plain[self._seen :]}"
             assert self._read(0.1) or self.process.poll() is None, f"it ended without {text!r}:\n{self.plain}"
+            if pressing and time.monotonic() >= again:
+                self.press(pressing)
+                again = time.monotonic() + _PATIENCE
         before = self.plain[self._seen : found]
         self._seen = found + len(text)
         return before
@@ -60,8 +70,7 @@ class Terminal:
     def ended(self, pressing: bytes = b"") -> int:
         """Wait for the end; gives the exit status.
 
-        ``pressing`` is pressed now and then until it has an effect, as people do: an interrupt that comes between
-        readline's prompt and its first look at the keyboard is only noticed with the next key.
+        ``pressing`` is pressed now and every two seconds until it has an effect, as in ``expect``.
         """
         deadline = time.monotonic() + DEADLINE
         again = time.monotonic()
@@ -69,7 +78,7 @@ class Terminal:
             assert time.monotonic() < deadline, f"it did not end:\n{self.plain}"
             if pressing and time.monotonic() >= again:
                 self.press(pressing)
-                again = time.monotonic() + 2.0
+                again = time.monotonic() + _PATIENCE
             self._read(0.05)
         while self._read(0):
             pass
