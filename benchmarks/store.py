@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -18,7 +20,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from aguila.errors import NotFound
-from aguila.store import Batch, Lease, MemoryStore, RunEnd, SQLiteStore, Store
+from aguila.store import Batch, Durability, Lease, MemoryStore, RunEnd, SQLiteStore, Store
 
 Row = tuple[str, float, str]
 
@@ -26,6 +28,8 @@ EVENT = b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"0190f3a1-7a52","delta":"a 
 RUNS = 50
 EVENTS = 4000
 MAX_UNSTORED = 64
+SHORT_RUNS = 200
+SHORT_APPENDS = 18
 
 
 async def begin(store: Store, thread_id: str) -> Lease:
@@ -181,6 +185,38 @@ async def other_process(path: Path, name: str) -> list[Row]:
     ]
 
 
+async def short_runs(path: Path, durability: Durability) -> float:
+    """Store short runs as an idle server does, one commit after the other; return the seconds of CPU time."""
+    async with opened(SQLiteStore(path, durability=durability)) as store:
+        start = time.process_time()
+        for index in range(SHORT_RUNS):
+            lease = await begin(store, f"short {index}")
+            for _ in range(SHORT_APPENDS):
+                await store.append(lease, [EVENT] * 5)
+            await store.append(lease, [EVENT], end=RunEnd(outcome="success"))
+        return time.process_time() - start
+
+
+def durability_costs(folder: Path) -> list[Row]:
+    """CPU time and fsyncs of a short run for each durability. Fsyncs are counted only if strace is installed."""
+    found: list[Row] = []
+    for durability in ("process", "power"):
+        paths = [folder / f"{durability}-{number}.db" for number in range(3)]
+        seconds = min(asyncio.run(short_runs(path, durability)) for path in paths)
+        name = f"sqlite, {durability}: a run of {SHORT_APPENDS + 2} commits"
+        found.append((f"{name}, CPU", seconds / SHORT_RUNS * 1000, "ms"))
+        strace = shutil.which("strace")
+        if strace is None:
+            continue
+        traced = folder / f"{durability}.trace"
+        child = [sys.executable, "-m", "benchmarks.store", durability, str(folder / f"{durability}-traced.db")]
+        command = [strace, "-f", "-qq", "-e", "trace=fsync,fdatasync", "-e", "signal=none", "-o", str(traced), *child]
+        subprocess.run(command, check=True)
+        count = sum("sync(" in line for line in traced.read_text().splitlines())
+        found.append((f"{name}, fsyncs", count / SHORT_RUNS, "fsyncs"))
+    return found
+
+
 @asynccontextmanager
 async def opened(store: Store) -> AsyncIterator[Store]:
     await store.open()
@@ -194,7 +230,7 @@ async def measure(folder: Path) -> list[Row]:
     makers: dict[str, Callable[[], Store]] = {
         "memory": MemoryStore,
         "sqlite": lambda: SQLiteStore(folder / "normal.db"),
-        "sqlite FULL": lambda: SQLiteStore(folder / "full.db", synchronous="FULL"),
+        "sqlite, power": lambda: SQLiteStore(folder / "full.db", durability="power"),
     }
     found: list[Row] = []
     for name, make in makers.items():
@@ -203,7 +239,7 @@ async def measure(folder: Path) -> list[Row]:
             found += await throughput(store, f"{name}, hot")
             found += await throughput(store, f"{name}, per token", per_token=True)
             found += await throughput(store, f"{name}, hot and followed", followed=True)
-            if name != "sqlite FULL":
+            if name != "sqlite, power":
                 found += await tails(store, name)
     return found + await other_process(folder / "two.db", "sqlite")
 
@@ -211,12 +247,16 @@ async def measure(folder: Path) -> list[Row]:
 def rows() -> list[dict[str, Any]]:
     """All rows: name, value, unit; a cancel from another process has the bound that was promised."""
     with tempfile.TemporaryDirectory() as folder:
-        measured = asyncio.run(measure(Path(folder)))
+        costs = durability_costs(Path(folder))
+        measured = costs + asyncio.run(measure(Path(folder)))
     found: list[dict[str, Any]] = [{"name": name, "value": value, "unit": unit} for name, value, unit in measured]
     found[-1]["most"] = 250
     return found
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 3:
+        asyncio.run(short_runs(Path(sys.argv[2]), "power" if sys.argv[1] == "power" else "process"))
+        sys.exit()
     for row in rows():
         sys.stdout.write(f"{row['name']:60} {row['value']:14,.3f} {row['unit']}\n")

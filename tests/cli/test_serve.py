@@ -128,6 +128,7 @@ def test_a_copilotkit_page_is_served_and_its_settings_are_printed(folder: Path) 
 
 GIVEN: dict[str, tuple[str, Any]] = {
     "store": ("x.db", None),
+    "durability": ("power", "power"),
     "name": ("eagle", "eagle"),
     "history": ("server", "server"),
     "busy": ("queue", "queue"),

@@ -22,7 +22,7 @@ from waiting import wait_until
 
 from aguila import App
 from aguila.server import Limits, Rejected
-from aguila.store import MemoryStore
+from aguila.store import MemoryStore, SQLiteStore
 
 pytestmark = pytest.mark.anyio
 
@@ -175,6 +175,18 @@ async def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(
 def test_a_misspelt_option_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="; use one of '"):
         App(agent, **option)
+
+
+def test_an_app_with_durability_power_has_a_store_that_syncs_each_commit(tmp_path: Path) -> None:
+    assert App(Held(), store=tmp_path / "a.db").store.durability == "process"
+    assert App(Held(), store=tmp_path / "a.db", durability="power").store.durability == "power"
+    App(Held(), store=SQLiteStore(tmp_path / "a.db", durability="power"), durability="power")
+    App(Held(), store="postgresql://user@host/database", durability="power")
+    for weaker in (None, MemoryStore(), SQLiteStore(tmp_path / "a.db")):
+        with pytest.raises(ValueError, match=r"survives the loss of power.*App\(store=path\)"):
+            App(Held(), store=weaker, durability="power")
+    with pytest.raises(ValueError, match='use "process" or "power"'):
+        App(Held(), durability="disk")  # type: ignore[arg-type]
 
 
 async def test_a_websocket_is_turned_away() -> None:

@@ -32,7 +32,7 @@ from aguila.server.runs.manager import Runs
 from aguila.server.service import Service
 from aguila.server.settings import Busy, HTTPSettings, Settings, UndeclaredPeers
 from aguila.server.signals import SignalListener
-from aguila.store import MemoryStore, Retention, Store
+from aguila.store import Durability, MemoryStore, Retention, Store
 from aguila.store.locations import make_store
 
 _log = logging.getLogger("aguila.server")
@@ -48,6 +48,7 @@ class App:
     started it. docs/server.md describes the options; all times are in seconds.
 
     ``store``: a ``Store``, the path or URL of one (``sqlite:///path``), or None for memory.
+    ``durability``: what stored events survive: ``"process"``, its death; ``"power"``, also the loss of power.
     ``authenticate``: takes a ``Request`` and returns a ``Principal`` or a scope, or None to refuse. Without it all
     callers share one scope, and listing, deleting and files need ``allow_anonymous``.
     ``history``: which side keeps the messages. ``busy``: how a second run on a thread is handled.
@@ -81,6 +82,7 @@ class App:
         agent: Any,
         *,
         store: Store | str | os.PathLike[str] | None = None,
+        durability: Durability = "process",
         authenticate: Authenticate | None = None,
         allow_anonymous: bool = False,
         history: HistoryMode = "client",
@@ -154,7 +156,7 @@ class App:
         """The path of CopilotKit's routes; None if they are not served."""
         self.page = PageFiles() if page else None
         """The files of the page; None if it is not served."""
-        self.store = _make_store(store, store_patience)
+        self.store = _make_store(store, durability, store_patience)
         self._warns_of_memory = store is None
         self._capabilities = self._derive_capabilities(capabilities, has_names=isinstance(agent, Mapping))
         self._warn = warn
@@ -385,7 +387,16 @@ class _MountPoint:
         await self._app({**scope, "root_path": path if path.startswith(root) else root + path}, receive, send)
 
 
-def _make_store(store: Store | str | os.PathLike[str] | None, patience: float) -> Store:
+def _make_store(store: Store | str | os.PathLike[str] | None, durability: Durability, patience: float) -> Store:
+    if durability not in ("process", "power"):
+        raise ValueError(f'durability is {durability!r}; use "process" or "power"')
     if store is None:
-        return MemoryStore()
-    return store if isinstance(store, Store) else make_store(store, busy_seconds=patience)
+        store = MemoryStore()
+    if not isinstance(store, Store):
+        return make_store(store, busy_seconds=patience, durability=durability)
+    if durability == "power" and store.durability != "power":
+        raise ValueError(
+            'durability="power" needs a store that survives the loss of power, and this one does not; '
+            'use App(store=path), or SQLiteStore(path, durability="power")'
+        )
+    return store

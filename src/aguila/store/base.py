@@ -88,6 +88,9 @@ CancelRequest = Literal["always", "unwatched"]
 InterruptStatus = Literal["open", "claimed", "settled"]
 """How far the answer to an interrupt has come."""
 
+Durability = Literal["process", "power"]
+"""What a stored event survives: the death of the process, or also the loss of power."""
+
 DEFAULT_AGENT = "default"
 """The agent that ``begin`` assigns to a thread by default."""
 
@@ -321,6 +324,11 @@ class Store(ABC):
     def location(self) -> str | None:
         """Where the store is, for messages: a path, or a URL without its password. None for memory."""
         return None
+
+    @property
+    def durability(self) -> Durability | None:
+        """What a stored event survives; None if it is lost with the process."""
+        return "process"
 
     @property
     def wrote_at(self) -> float:

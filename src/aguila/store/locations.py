@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from aguila.store.base import Store
+from aguila.store.base import Durability, Store
 from aguila.store.sqlite.store import SQLiteStore
 
 _SQLITE: Final = "sqlite:///"
@@ -17,16 +17,19 @@ _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # of two letters o
 _PASSWORD: Final = re.compile(r"(://[^:/?#@]*:)[^/?#]*(?=@)")
 
 
-def make_store(location: str | os.PathLike[str], *, busy_seconds: float = 5.0) -> Store:
+def make_store(
+    location: str | os.PathLike[str], *, busy_seconds: float = 5.0, durability: Durability = "process"
+) -> Store:
     """Make the store at a location. Raises ``ValueError`` if no store has such a location.
 
     As in SQLAlchemy, the path follows ``sqlite:///``: ``sqlite:///threads.db`` is relative, ``sqlite:////var/threads.db``
     is absolute. Options of ``PostgresStore`` are parameters of its URL: ``?aguila_schema=...&aguila_wakeups=poll``.
     ``busy_seconds`` is how long a call may wait for a store that is locked or away.
+    ``durability`` is for SQLite; a committed transaction of PostgreSQL always survives the loss of power.
     """
     path = sqlite_path(location)
     if path is not None:
-        return SQLiteStore(path, busy_seconds=busy_seconds)
+        return SQLiteStore(path, busy_seconds=busy_seconds, durability=durability)
     text = os.fspath(location)
     if text.startswith(("postgresql://", "postgres://")):
         from aguila.store.postgres.store import PostgresStore

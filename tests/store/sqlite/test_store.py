@@ -13,8 +13,8 @@ from waiting import wait_until_async
 
 from aguila.errors import StoreUnavailable
 from aguila.store import Retention, SQLiteStore, Store
+from aguila.store.base import Durability
 from aguila.store.sqlite import checkpoint
-from aguila.store.sqlite.connection import Synchronous
 
 pytestmark = pytest.mark.anyio
 
@@ -84,13 +84,13 @@ async def test_a_store_in_a_missing_folder_opens_once_the_folder_exists(tmp_path
 def test_settings_are_checked_at_once(path: Path):
     with pytest.raises(ValueError, match="MemoryStore"):
         SQLiteStore(":memory:")
-    with pytest.raises(ValueError, match="synchronous"):
-        SQLiteStore(path, synchronous="OFF")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="durability"):
+        SQLiteStore(path, durability="none")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("setting", "value"), [("NORMAL", 1), ("FULL", 2)])
-async def test_synchronous_sets_the_pragma(path: Path, setting: Synchronous, value: int):
-    store = SQLiteStore(path, synchronous=setting)
+@pytest.mark.parametrize(("setting", "value"), [("process", 1), ("power", 2)])
+async def test_durability_sets_the_pragma(path: Path, setting: Durability, value: int):
+    store = SQLiteStore(path, durability=setting)
     await store.open()
     found = await engine_of(store).write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0])
     assert found == value

@@ -16,8 +16,8 @@ from waiting import wait_until_async
 
 from aguila.errors import StaleLease, StoreUnavailable, ThreadBusy
 from aguila.store import Lease, RunEnd, SQLiteStore
+from aguila.store.base import Durability
 from aguila.store.sqlite import checkpoint
-from aguila.store.sqlite.connection import Synchronous
 from aguila.store.sqlite.store import SHORT
 
 pytestmark = pytest.mark.anyio
@@ -43,8 +43,8 @@ def recorder() -> ThreadRecorder:
 async def make(tmp_path: Path, recorder: ThreadRecorder) -> AsyncIterator[Callable[..., SQLiteStore]]:
     made: list[SQLiteStore] = []
 
-    def make(synchronous: Synchronous = "NORMAL") -> SQLiteStore:
-        made.append(SQLiteStore(tmp_path / "threads.db", synchronous=synchronous, busy_seconds=0.05, clock=recorder))
+    def make(durability: Durability = "process") -> SQLiteStore:
+        made.append(SQLiteStore(tmp_path / "threads.db", durability=durability, busy_seconds=0.05, clock=recorder))
         return made[-1]
 
     yield make
@@ -143,7 +143,7 @@ async def test_a_long_write_is_made_by_the_thread(store: SQLiteStore, recorder: 
 async def test_a_commit_that_waits_for_the_disk_is_made_by_the_thread(
     make: Callable[..., SQLiteStore], recorder: ThreadRecorder
 ):
-    store = make("FULL")
+    store = make("power")
     await store.open()
     lease = await start(store)
     await next_iteration()

@@ -13,6 +13,7 @@ import typer
 
 APP_OPTIONS: Final = {
     "store": "store",
+    "durability": "durability",
     "name": "name",
     "history": "history",
     "busy": "busy",
@@ -82,6 +83,10 @@ def serve(
     store: Annotated[
         str, _option(_THREADS, "Path or URL of the store for the threads, or :memory:.", metavar="STORE")
     ] = "aguila.db",
+    durability: Annotated[
+        Literal["process", "power"],
+        _option(_THREADS, "What stored events survive: the death of the process, or also the loss of power."),
+    ] = "process",
     history: Annotated[
         Literal["client", "server"], _option(_THREADS, "Use the messages of the request, or those in the store.")
     ] = "client",

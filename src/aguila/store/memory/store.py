@@ -99,6 +99,10 @@ class MemoryStore(Store):
             self._threads = Threads()
             self._blobs = Blobs()
 
+    @property
+    def durability(self) -> None:
+        return None
+
     async def check(self) -> None:
         self._opened()
         # Everything that belongs to no open run could be removed.

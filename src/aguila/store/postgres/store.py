@@ -24,6 +24,7 @@ from aguila.store.base import (
     Batch,
     Blob,
     CancelRequest,
+    Durability,
     InterruptRecord,
     Lease,
     MetadataFilter,
@@ -110,6 +111,10 @@ class PostgresStore(Store):
     @property
     def location(self) -> str:
         return describe_location(self._dsn)
+
+    @property
+    def durability(self) -> Durability:
+        return "power"  # of the default synchronous_commit = on
 
     async def migrate(self) -> tuple[int, int]:
         """Create or upgrade the schema; return its version before and after. Raises ``StoreUnavailable``."""

@@ -394,7 +394,7 @@ def compact_file(path: Path) -> None:
     The file is locked meanwhile: a server can read it, and its writes wait.
     """
     try:
-        db = connect(path, busy_seconds=_BUSY, synchronous="NORMAL", max_bytes=None)
+        db = connect(path, busy_seconds=_BUSY, durability="process", max_bytes=None)
         try:
             db.execute(f"PRAGMA busy_timeout = {_BUSY * 1000:.0f}")
             db.execute("VACUUM")

@@ -6,12 +6,10 @@ import sqlite3
 import time
 from math import inf
 from pathlib import Path
-from typing import Literal
 
 from aguila.errors import StoreUnavailable
+from aguila.store.base import Durability
 from aguila.store.sqlite.migrations import migrate
-
-Synchronous = Literal["NORMAL", "FULL"]
 
 _RETRY = 0.01
 
@@ -40,7 +38,7 @@ class WriteConnection(sqlite3.Connection):
     """The ``time.monotonic`` of the latest part of a large value."""
 
 
-def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_bytes: int | None) -> WriteConnection:
+def connect(path: Path, *, busy_seconds: float, durability: Durability, max_bytes: int | None) -> WriteConnection:
     """Open the connection that writes; create or upgrade the file. Raises ``sqlite3.Error``, ``StoreUnavailable``.
 
     Its statements do not wait for locks: the writer does that itself.
@@ -51,7 +49,9 @@ def connect(path: Path, *, busy_seconds: float, synchronous: Synchronous, max_by
     try:
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect only before the first page is written
         _use_wal(db, busy_seconds)
-        db.execute(f"PRAGMA synchronous = {synchronous}")
+        db.execute(f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'}")
+        if durability == "power":
+            db.execute("PRAGMA fullfsync = ON")  # on macOS, fsync() leaves the data in the cache of the disk
         db.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoint.py does it
         db.execute("PRAGMA journal_size_limit = 67108864")
         if max_bytes is not None:

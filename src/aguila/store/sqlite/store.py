@@ -28,6 +28,7 @@ from aguila.store.base import (
     Batch,
     Blob,
     CancelRequest,
+    Durability,
     InterruptRecord,
     Lease,
     MetadataFilter,
@@ -45,7 +46,7 @@ from aguila.store.feed import Key
 from aguila.store.new_run import NewRun
 from aguila.store.run_inputs import CutInput, CutProjection, cut_input, cut_projection, is_inline
 from aguila.store.sqlite import archives, queries, run_writes, thread_writes
-from aguila.store.sqlite.connection import Synchronous, connect
+from aguila.store.sqlite.connection import connect
 from aguila.store.sqlite.engine import Engine
 from aguila.store.sqlite.inputs import read_input
 from aguila.store.sqlite.locks import OwnerLocks
@@ -60,8 +61,8 @@ SHORT = 32 * 1024
 class SQLiteStore(Store):
     """A store in one file.
 
-    With ``synchronous="NORMAL"``, stored events survive the death of the process at any point. With ``"FULL"`` they
-    also survive a power failure; each commit then waits for the disk.
+    With ``durability="process"``, stored events survive the death of the process at any point. With ``"power"`` they
+    also survive the loss of power; each commit then waits for the disk.
 
     A call raises ``StoreUnavailable`` if the file is locked for longer than ``busy_seconds``, if the disk is full, or
     if the file would grow beyond ``max_bytes``. The store works again as soon as the cause is gone.
@@ -74,7 +75,7 @@ class SQLiteStore(Store):
         self,
         path: str | os.PathLike[str],
         *,
-        synchronous: Synchronous = "NORMAL",
+        durability: Durability = "process",
         busy_seconds: float = 5.0,
         max_bytes: int | None = None,
         poll_seconds: float = 0.15,
@@ -83,18 +84,19 @@ class SQLiteStore(Store):
     ) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError("SQLiteStore needs a file; use MemoryStore to keep threads in memory")
-        if synchronous not in ("NORMAL", "FULL"):
-            raise ValueError(f'synchronous is {synchronous!r}; use "NORMAL" or "FULL"')
+        if durability not in ("process", "power"):
+            raise ValueError(f'durability is {durability!r}; use "process" or "power"')
         self.path = Path(path)
         self._make_engine = partial(
             Engine,
             self.path,
-            partial(connect, self.path, busy_seconds=busy_seconds, synchronous=synchronous, max_bytes=max_bytes),
+            partial(connect, self.path, busy_seconds=busy_seconds, durability=durability, max_bytes=max_bytes),
             busy_seconds=busy_seconds,
             poll_seconds=poll_seconds,
             readers=readers,
-            syncs_commits=synchronous == "FULL",
+            syncs_commits=durability == "power",
         )
+        self._durability: Durability = durability
         self._clock = clock
         self._open_lock = asyncio.Lock()
         self._engine: Engine | None = None
@@ -141,6 +143,10 @@ class SQLiteStore(Store):
                     await engine.close()
                 finally:  # also if the caller is cancelled
                     self._locks.close()
+
+    @property
+    def durability(self) -> Durability:
+        return self._durability
 
     @property
     def wrote_at(self) -> float:
