@@ -4,26 +4,37 @@ from __future__ import annotations
 
 import random
 import sqlite3
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from contract.support import complete
 
-from aguila.store import MemoryStore, MetadataFilter, SQLiteStore, Store, ThreadUpdate
+from aguila.store import MemoryStore, MetadataFilter, PostgresStore, SQLiteStore, Store, ThreadUpdate
+from aguila.store.postgres import queries as postgres_queries
 from aguila.store.sqlite import queries
 
 pytestmark = pytest.mark.anyio
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    opened: Store = MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+    if request.param == "postgres":
+        dsn, schema = request.getfixturevalue("postgres"), request.getfixturevalue("postgres_schema")
+        opened = PostgresStore(dsn, schema=schema)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
 @pytest.mark.parametrize("most", [3, 1000])
 async def test_filtered_pages_are_the_pages_of_a_plain_list(
-    kind: str, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queries, "MAX_INDEXED", most)
-    store: Store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "threads.db")
-    await store.open()
+    monkeypatch.setattr(postgres_queries, "MAX_INDEXED", most)
     rng = random.Random(most)
     values = [
         None,
@@ -65,7 +76,6 @@ async def test_filtered_pages_are_the_pages_of_a_plain_list(
                 found += [one.thread_id for one in page]
                 before = page[-1].position
             assert found == wanted
-    await store.close()
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,19 @@ def list_members(metadata: bytes | None) -> set[tuple[str, str]]:
     return {(encodable(name), index_value(value)) for name, value in members.items()}
 
 
+def hash_members(scope: str, metadata: bytes | None) -> list[int]:
+    """Return a hash of each name, and of each name with its value: see ``hash_member``."""
+    members = list_members(metadata)
+    return sorted({hash_member(scope, name, value) for name, one in members for value in (None, one)})
+
+
+def hash_member(scope: str, name: str, value: str | None) -> int:
+    """Return the hash of a name of ``list_members``, or of the name and the indexed value, in this scope."""
+    parts = (scope, name) if value is None else (scope, name, value)
+    digest = sha256(b"".join(b"%d:%b" % (len(part), part) for part in map(str.encode, parts))).digest()
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
 def index_value(value: Any) -> str:
     """Return the indexed value of a member of metadata; see ``list_members``."""
     return "s" + encodable(value) if isinstance(value, str) else ""

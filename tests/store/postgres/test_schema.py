@@ -85,7 +85,13 @@ HOT = {
     "a run": (queries.RUN_BY_IDS, ["a", "t", "r"]),
     "the runs of a thread": (queries.RUNS_OF_THREAD, ["a", "t"]),
     "a thread": (queries.THREAD, ["a", "t"]),
-    "a page of threads": (queries.THREADS, ["a", 2**62, None, None, True, 50]),
+    "a page of threads": (queries.threads_statement(None, None, None), ["a", 2**62, 50]),
+    "threads that are not archived": (queries.threads_statement(None, False, None), ["a", 2**62, 50]),
+    "archived threads": (queries.threads_statement(None, True, None), ["a", 2**62, 50]),
+    "threads of an agent": (queries.threads_statement("x", None, None), ["a", 2**62, 50, "x"]),
+    "threads with rare metadata": (queries.threads_statement(None, None, "rare"), ["a", 2**62, 50, 7]),
+    "threads with common metadata": (queries.threads_statement("x", True, "common"), ["a", 2**62, 50, "x", 7]),
+    "how common metadata is": (queries.COUNT_MEMBERS, [7, 256]),
     "stamps": (queries.STAMPS, [["a"], ["t"]]),
     "a cancel request": (queries.HELD_RUN, ["a", "t", "r", 1, "o"]),
     "expired runs": (queries.EXPIRED, [None]),
@@ -131,6 +137,7 @@ async def filled(postgres: str):
         """,
     )
     for text in (
+        "INSERT INTO aguila.details SELECT n, NULL, '{}', ARRAY[n] FROM generate_series(1, 20000) n",
         "INSERT INTO aguila.log SELECT n / 4, n, n, 0, NULL, 'x' FROM generate_series(1, 40000) n",
         "INSERT INTO aguila.interrupts (scope, thread, interrupt_id, run_id, status, body)"
         " SELECT 's', n, 'i' || n, 'r', 'open', 'x' FROM generate_series(1, 20000) n",
@@ -163,7 +170,7 @@ async def test_each_hot_statement_uses_an_index(filled: PostgresStore, name: str
 
 TABLES = {
     "threads", "runs", "log", "interrupts", "inputs", "sessions", "effects", "projections", "projected_values",
-    "blob_parts", "messages",
+    "blob_parts", "messages", "details",
 }  # fmt: skip
 
 

@@ -16,8 +16,8 @@ from typing import Any
 from msgspec import UNSET
 
 from aguila.store import refusals
-from aguila.store.base import Batch, Lease, RunEnd
-from aguila.store.encoding import Row, size_of_rows, to_milliseconds
+from aguila.store.base import Batch, Lease, RunEnd, ThreadUpdate
+from aguila.store.encoding import Row, hash_members, size_of_rows, to_milliseconds
 from aguila.store.postgres.database import FIRST_PAUSE, MAX_PAUSE, Database, convert, is_outage, unavailable
 from aguila.store.postgres.lanes import Lane, Session
 from aguila.store.postgres.projections import value_columns
@@ -25,7 +25,7 @@ from aguila.store.run_inputs import CutProjection
 
 APPEND = """
 SELECT n, code, detail, at_time FROM aguila.append_events($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14,
-  $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33)
+  $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)
 """
 POSITIONS = """
 SELECT g.n, t.key, r.key, r.last, r.outcome, r.key IS NOT DISTINCT FROM t.running, t.last,
@@ -340,7 +340,7 @@ def _arguments(now: float | None, groups: Sequence[_Group]) -> tuple[Any, ...]:
     sessions: list[tuple[int, bytes]] = []
     settles: list[tuple[int, str]] = []
     interrupts: list[tuple[int, str, bytes]] = []
-    updates: list[tuple[int, bool, str | None, bool | None, bool, bytes | None]] = []
+    updates: list[tuple[int, bool, str | None, bool | None, bool, bytes | None, str]] = []
     projections: list[tuple[int, int, bytes]] = []
     values: list[tuple[int, bytes, int, bytes | None, bytes]] = []
     runs: list[tuple[int, int, int, int, int, int, str | None]] = []
@@ -367,7 +367,7 @@ def _arguments(now: float | None, groups: Sequence[_Group]) -> tuple[Any, ...]:
                 raised[interrupt_id] = body
             interrupts += [(n, interrupt_id, body) for interrupt_id, body in raised.items()]
             if end.update is not None:
-                updates.append((n, *update_values(end.update)))
+                updates.append((n, *update_values(group.lease.scope, end.update)))
         projection = group.items[-1].projection
         if projection is not None:
             projections.append((n, projection.format, projection.body))
@@ -379,20 +379,22 @@ def _arguments(now: float | None, groups: Sequence[_Group]) -> tuple[Any, ...]:
         *_columns(sessions, 2),
         *_columns(settles, 2),
         *_columns(interrupts, 3),
-        *_columns(updates, 6),
+        *_columns(updates, 7),
         *_columns(projections, 3),
         *_columns(values, 5),
     )
 
 
-def update_values(update: Any) -> tuple[bool, str | None, bool | None, bool, bytes | None]:
+def update_values(scope: str, update: ThreadUpdate) -> tuple[bool, str | None, bool | None, bool, bytes | None, str]:
     """Return the arguments of ``update_details``."""
+    metadata = None if update.metadata is UNSET else update.metadata
     return (
         update.title is not UNSET,
         None if update.title is UNSET else update.title,
         None if update.archived is UNSET else update.archived,
         update.metadata is not UNSET,
-        None if update.metadata is UNSET else update.metadata,
+        metadata,
+        f"{{{','.join(map(str, hash_members(scope, metadata)))}}}",
     )
 
 

@@ -18,7 +18,7 @@ from aguila.store.archive import (
     end_open_run,
 )
 from aguila.store.base import Batch
-from aguila.store.encoding import decode_row, encode_rows, hash_thread, join_events
+from aguila.store.encoding import decode_row, encode_rows, hash_members, hash_thread, join_events
 from aguila.store.feed import Key
 from aguila.store.postgres import files, queries
 from aguila.store.postgres.database import Database, outages_as_unavailable
@@ -225,8 +225,9 @@ async def _restore(database: Database, db: Any, archive: ThreadArchive, replace:
     if thread is None:  # another process has just created it
         raise refusals.thread_exists(thread_id)
     if archive.title is not None or archive.metadata is not None:
-        insert = "INSERT INTO aguila.details (thread, title, metadata) VALUES ($1, $2, $3)"
-        await db.execute(sql(insert), thread, archive.title, archive.metadata)
+        insert = "INSERT INTO aguila.details (thread, title, metadata, members) VALUES ($1, $2, $3, $4)"
+        members = hash_members(scope, archive.metadata)
+        await db.execute(sql(insert), thread, archive.title, archive.metadata, members)
     await db.executemany(sql(_LOG), [(thread, *row) for row in rows])
     await _write_runs(database, db, thread, archive)
     await db.executemany(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Final, Literal
 
 from aguila.store import refusals
 from aguila.store.base import (
+    DEFAULT_AGENT,
     RECENT_THREADS,
     Batch,
     CancelRequest,
@@ -18,10 +19,13 @@ from aguila.store.base import (
     ThreadSummary,
 )
 from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
-from aguila.store.encoding import check_cursor, decode_row, inside_compacted
+from aguila.store.encoding import check_cursor, decode_row, encodable, hash_member, index_value, inside_compacted
 from aguila.store.feed import Key, cut
 from aguila.store.polling import Stamps
 from aguila.store.postgres.database import Database
+
+MAX_INDEXED: Final = 256
+"""Of a metadata filter, more threads than this are read in the order of their last update until a page is full."""
 
 # The columns of RUN and SUMMARY are in the order of the fields of RunRecord and ThreadSummary.
 RUN = """
@@ -80,10 +84,7 @@ SELECT t.thread_id, t.created_at, t.updated_at, t.last,
 FROM aguila.threads t LEFT JOIN aguila.details d ON d.thread = t.key
 """
 THREAD = f"{SUMMARY} WHERE t.scope = $1 AND t.thread_id = $2"
-THREADS = f"""
-{SUMMARY} WHERE t.scope = $1 AND t.touched < $2 AND ($3::text IS NULL OR t.agent = $3)
-  AND ($4::boolean IS NULL OR t.archived = $4) AND ($5 OR d.metadata IS NOT NULL) ORDER BY t.touched DESC LIMIT $6
-"""
+COUNT_MEMBERS = "SELECT count(*) FROM (SELECT 1 FROM aguila.details WHERE members @> ARRAY[$1::bigint] LIMIT $2) found"
 
 LAST = "SELECT last FROM aguila.threads WHERE scope = $1 AND thread_id = $2"
 
@@ -218,12 +219,49 @@ async def list_threads(
 ) -> Sequence[ThreadSummary]:
     """Return threads of a scope, last updated first. None selects every agent, or archived threads and others."""
     below = 2**62 if before is None else before
-    most = limit if metadata is None else None
-    rows = await db.fetch(THREADS, scope, below, agent, archived, metadata is None, most)
-    found = (summary(tuple(row)) for row in rows)
-    if metadata is not None:
-        found = islice((one for one in found if metadata.matches(one.metadata)), limit)
-    return list(found)
+    if metadata is None:
+        rows = await db.fetch(threads_statement(agent, archived, None), scope, below, limit, *_present(agent))
+        return [summary(tuple(row)) for row in rows]
+    value = None if metadata.value is None else index_value(metadata.value)
+    member = hash_member(scope, encodable(metadata.key), value)
+    ((count,),) = await db.fetch(COUNT_MEMBERS, member, MAX_INDEXED)
+    statement = threads_statement(agent, archived, "rare" if count < MAX_INDEXED else "common")
+    found: list[ThreadSummary] = []
+    while len(found) < limit:  # hashes may be equal by chance, so a page may need another read
+        rows = await db.fetch(statement, scope, below, limit, *_present(agent), member)
+        page = [summary(tuple(row)) for row in rows]
+        found += islice((one for one in page if metadata.matches(one.metadata)), limit - len(found))
+        if len(page) < limit:
+            break
+        below = page[-1].position
+    return found
+
+
+def _present(agent: str | None) -> Sequence[str]:
+    return () if agent is None else (agent,)
+
+
+def threads_statement(agent: str | None, archived: bool | None, member: Literal["rare", "common"] | None) -> str:
+    """Return the statement that lists threads with these filters. Its last arguments are the agent and the hash.
+
+    ``member``: the threads with the hash are read first and sorted if they are rare. If they are common, the threads
+    are read in the order of their last update until the page is full.
+    """
+    # The conditions of the partial indexes are written out: an index is used only if a query implies its condition.
+    where = "t.scope = $1 AND t.touched < $2"
+    if agent is not None:
+        where += " AND t.agent = $4" + ("" if agent == DEFAULT_AGENT else " AND t.agent <> 'default'")
+    if archived is not None:
+        where += f" AND {'' if archived else 'NOT '}t.archived"
+    table = SUMMARY
+    if member is not None:
+        hashed = f"ARRAY[${4 if agent is None else 5}::bigint]"
+        if member == "rare":
+            rare = f"(SELECT * FROM aguila.details WHERE members @> {hashed} OFFSET 0) d JOIN aguila.threads t"  # noqa: S608
+            table = SUMMARY.replace("aguila.threads t LEFT JOIN aguila.details d", rare)
+        else:
+            where += f" AND d.members @> {hashed}"
+    return f"{table} WHERE {where} ORDER BY t.touched DESC LIMIT $3"
 
 
 async def find_run_thread(db: Database, scope: str, run_id: str) -> str | None:

@@ -20,7 +20,7 @@ TRASH_ROWS = 500
 """How many rows of removed threads are deleted in one transaction."""
 
 _UPDATE = """
-SELECT aguila.update_details(t.key, $3, $4, $5, $6, $7)
+SELECT aguila.update_details(t.key, $3, $4, $5, $6, $7, $8)
 FROM (SELECT key FROM aguila.threads WHERE scope = $1 AND thread_id = $2 FOR UPDATE) t
 """
 _REMOVE = "SELECT is_found, running FROM aguila.remove_thread($1, $2, $3)"
@@ -72,7 +72,7 @@ async def check(db: Database) -> None:
 
 async def update_thread(db: Database, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
     """Change the title, the archived flag or the metadata of a thread. Raises ``NotFound``."""
-    if not await db.fetch(_UPDATE, scope, thread_id, *update_values(update)):
+    if not await db.fetch(_UPDATE, scope, thread_id, *update_values(scope, update)):
         raise refusals.no_thread(thread_id)
     return await queries.read_thread(db, scope, thread_id)
 

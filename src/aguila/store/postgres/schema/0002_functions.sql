@@ -164,7 +164,7 @@ CREATE FUNCTION aguila.append_events(
   p_settle_of integer[], p_settle text[],
   p_interrupt_of integer[], p_interrupt text[], p_interrupt_body bytea[],
   p_update_of integer[], p_sets_title boolean[], p_title text[], p_archived boolean[], p_sets_metadata boolean[],
-  p_metadata bytea[],
+  p_metadata bytea[], p_members text[],
   p_projection_of integer[], p_format integer[], p_projection bytea[],
   p_value_of integer[], p_digest bytea[], p_value_size integer[], p_value_files bytea[], p_value bytea[]
 ) RETURNS TABLE (n integer, code text, detail text, at_time float8) LANGUAGE plpgsql AS $$
@@ -245,9 +245,10 @@ BEGIN
       ON CONFLICT (thread) DO UPDATE SET body = excluded.body;
     END IF;
     IF i = ANY (p_update_of) THEN
-      PERFORM aguila.update_details(p_thread[i], g.sets_title, g.title, g.archived, g.sets_metadata, g.metadata)
-      FROM unnest(p_update_of, p_sets_title, p_title, p_archived, p_sets_metadata, p_metadata)
-        AS g(of_run, sets_title, title, archived, sets_metadata, metadata) WHERE g.of_run = i;
+      PERFORM aguila.update_details(p_thread[i], g.sets_title, g.title, g.archived, g.sets_metadata, g.metadata,
+        g.members)
+      FROM unnest(p_update_of, p_sets_title, p_title, p_archived, p_sets_metadata, p_metadata, p_members)
+        AS g(of_run, sets_title, title, archived, sets_metadata, metadata, members) WHERE g.of_run = i;
     END IF;
     IF i = ANY (p_projection_of) THEN
       PERFORM aguila.write_projection(p_thread[i], p_run[i], g.format, g.body,
@@ -265,16 +266,18 @@ $$;
 
 -- Change the title, the archived flag and the metadata of a thread, whose row is locked.
 CREATE FUNCTION aguila.update_details(
-  p_thread bigint, p_sets_title boolean, p_title text, p_archived boolean, p_sets_metadata boolean, p_metadata bytea
+  p_thread bigint, p_sets_title boolean, p_title text, p_archived boolean, p_sets_metadata boolean, p_metadata bytea,
+  p_members text
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   old aguila.details;
 BEGIN
   SELECT * INTO old FROM aguila.details WHERE thread = p_thread;
-  INSERT INTO aguila.details (thread, title, metadata)
+  INSERT INTO aguila.details (thread, title, metadata, members)
   VALUES (p_thread, CASE WHEN p_sets_title THEN p_title ELSE old.title END,
-    CASE WHEN p_sets_metadata THEN p_metadata ELSE old.metadata END)
-  ON CONFLICT (thread) DO UPDATE SET title = excluded.title, metadata = excluded.metadata;
+    CASE WHEN p_sets_metadata THEN p_metadata ELSE old.metadata END,
+    CASE WHEN p_sets_metadata THEN p_members::bigint[] ELSE coalesce(old.members, '{}') END)
+  ON CONFLICT (thread) DO UPDATE SET title = excluded.title, metadata = excluded.metadata, members = excluded.members;
   UPDATE aguila.threads SET archived = coalesce(p_archived, archived), bytes = bytes
     + CASE WHEN p_sets_title
         THEN coalesce(octet_length(convert_to(p_title, 'UTF8')), 0)
