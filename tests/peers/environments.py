@@ -119,6 +119,9 @@ SERVERS = (
 )
 """The endpoints of frameworks, for ``upstream``."""
 
+GATEWAY = Peer("upstream_app", "upstream", "upstream_app.py", ("aguila",))
+"""Our server in front of another one."""
+
 
 def peer_named(name: str) -> Peer:
     return next(peer for peer in (*PEERS, *FRAMEWORKS, *SERVERS) if peer.name == name)
@@ -181,6 +184,7 @@ class Running(NamedTuple):
 
     url: str
     pid: int
+    environment: Mapping[str, str] = {}
 
     def counts(self) -> dict[str, int]:
         """How many slow agents began, and how they ended."""
@@ -210,7 +214,7 @@ def running(peer: Peer, environment: Mapping[str, str] | None = None) -> Iterato
                     lines = log.read().decode(errors="replace").strip().splitlines() or ["it gave no reason"]
                     raise Blocked(f"its server did not start: {lines[-1]}")
                 time.sleep(0.05)
-            yield Running(f"http://127.0.0.1:{port}/", process.pid)
+            yield Running(f"http://127.0.0.1:{port}/", process.pid, environment or {})
         finally:
             process.kill()
             process.wait()

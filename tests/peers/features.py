@@ -346,7 +346,7 @@ async def reload(trial: Trial) -> None:
 async def kill(trial: Trial) -> None:
     """Kill the server during a run. The run ends as lost, and the thread continues on the next server."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = {"PEER_STORE": str(Path(folder) / "threads.db")}
+        environment = {**trial.server.environment, "PEER_STORE": str(Path(folder) / "threads.db")}
         with running(trial.peer, environment) as server:
             first = Trial(trial.peer, server, "standard")
             thread = first.thread()

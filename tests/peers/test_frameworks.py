@@ -18,10 +18,11 @@ from environments import (
     running,
 )
 from features import FRAMEWORK_FEATURES
-from matrix import Cell, try_peer
+from matrix import try_peer
 from model_server import Recorded, stream
 from serving import Peer as HTTPPeer
 from serving import check_valid
+from tables import Cell
 
 SAMPLED = ("langgraph_app", "pydantic_ai_app", "openai_agents_app")
 

@@ -15,8 +15,9 @@ import pytest
 from commands import aguila_serve
 from environments import Peer, peer_named, running
 from features import FEATURES
-from matrix import Cell, Gateway, try_feature
+from matrix import Gateway, try_feature
 from node import node_path
+from tables import Cell
 
 REMARKS = (
     "the state also holds",
@@ -41,7 +42,7 @@ def test_every_feature_through_inspect(name: str, tmp_path: Path) -> None:
     peer = peer_named(name)
     _check_installed(peer)
     with running(peer) as server, aguila_serve(tmp_path, server.url, "--no-open", command_name="inspect") as front:
-        gateway: Any = Gateway(front.url + "/", 0, server)
+        gateway: Any = Gateway(front.url + "/", 0, server, {})
 
         async def all_features() -> dict[str, Cell]:
             return {one: await try_feature(peer, gateway, one) for one in FEATURES if (name, one) not in FAILS}

@@ -8,8 +8,9 @@ import pytest
 from builders import run_finished_json
 from environments import PEERS, Peer, Running, peer_named, versions
 from features import FEATURES, Trial
-from matrix import PAGE, Cell, Column, page, try_peer
+from matrix import try_peer
 from node import node_path
+from tables import PEERS_PAGE, Cell, Column, peers_page
 
 NO_VERSION = "RUN_STARTED has no protocolVersion; declare the version that the producer implements [VER-2]"
 NO_CANCEL = "it has no route to cancel a run (HTTP 404); a client can only disconnect"
@@ -83,13 +84,13 @@ def test_a_peer_that_cannot_be_had_is_blocked_with_the_reason() -> None:
 
 def test_a_failure_stands_in_the_page_with_its_reason() -> None:
     column = {feature: Cell("works") for feature in FEATURES} | {"cancel": Cell("fails", "it goes on", ("odd",))}
-    told = page({peer_named("quickstart"): column})
+    told = peers_page({peer_named("quickstart"): column})
     assert "| cancel | **fails** (1, 2) |" in told
     assert "cancel fails: it goes on" in told
 
 
 def test_the_documented_matrix_is_about_these_peers_and_features() -> None:
-    told = PAGE.read_text()
+    told = PEERS_PAGE.read_text()
     for feature in FEATURES:
         assert f"\n| {feature} | " in told
     for peer in PEERS:

@@ -10,8 +10,9 @@ import os
 import pytest
 from environments import PEERS, Peer
 from features import FEATURES
-from matrix import Cell, try_upstream
+from matrix import try_upstream
 from node import node_path
+from tables import Cell
 
 LEFT: dict[str, dict[str, Cell]] = {
     "agent_framework": {

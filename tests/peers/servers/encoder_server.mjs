@@ -65,6 +65,14 @@ async function* agent(input, isGone) {
       yield { type: EventType.TOOL_CALL_RESULT, messageId: randomUUID(), toolCallId, content: "5" };
       return yield* text(["The sum is 5."]);
     }
+    case "two": {
+      const results = [[randomUUID(), '{"a": 1, "b": 2}', "3"], [randomUUID(), '{"a": 3, "b": 4}', "7"]];
+      for (const [toolCallId, json] of results) yield* toolCall(toolCallId, "add", json);
+      for (const [toolCallId, , content] of results) {
+        yield { type: EventType.TOOL_CALL_RESULT, messageId: randomUUID(), toolCallId, content };
+      }
+      return yield* text(["The sums are 3 and 7."]);
+    }
     case "frontend":
       yield* toolCall("call-colour", "favourite_colour", '{"of": "Ada"}');
       return { type: "success", pendingToolCallIds: ["call-colour"] };

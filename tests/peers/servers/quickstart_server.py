@@ -88,6 +88,15 @@ async def agent(input_data: RunAgentInput) -> AsyncIterator[Any]:
             yield ToolCallResultEvent(message_id=str(uuid4()), tool_call_id=call_id, content="5")
             async for event in text([script.SUM]):
                 yield event
+        case "two":
+            calls = [str(uuid4()), str(uuid4())]
+            for call_id, arguments in zip(calls, ('{"a": 1, "b": 2}', '{"a": 3, "b": 4}'), strict=True):
+                async for event in tool_call(call_id, script.BACKEND_TOOL, arguments):
+                    yield event
+            for call_id, result in zip(calls, ("3", "7"), strict=True):
+                yield ToolCallResultEvent(message_id=str(uuid4()), tool_call_id=call_id, content=result)
+            async for event in text([script.TWO_SUMS]):
+                yield event
         case "frontend":
             async for event in tool_call(str(uuid4()), script.FRONTEND_TOOL, '{"of": "Ada"}'):
                 yield event

@@ -1,0 +1,168 @@
+"""The recorded results of ``make peers``, and the tables that they make in the documents.
+
+``results.json`` has a cell for each table, peer and feature. The documents are written from it, so that one peer can be
+tried alone, and a test can compare them without trying anything.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+from environments import FRAMEWORKS, HERE, PEERS, REPOSITORY, SERVERS, Peer, versions
+from features import FEATURES, FRAMEWORK_FEATURES
+
+RESULTS = HERE / "results.json"
+PEERS_PAGE = REPOSITORY / "docs" / "peers.md"
+FRAMEWORKS_PAGE = REPOSITORY / "docs" / "frameworks.md"
+
+TABLES: dict[str, tuple[tuple[Peer, ...], Collection[str]]] = {
+    "client": (PEERS, FEATURES),
+    "app": (FRAMEWORKS, FRAMEWORK_FEATURES),
+    "upstream": ((*PEERS, *SERVERS), FRAMEWORK_FEATURES),
+}
+"""The peers and features of each table."""
+
+FAULTS: dict[tuple[str, str, str], tuple[str, str]] = {}
+"""Whose fault a failed cell is, and why: by table, peer and feature."""
+
+CLIENTS = [
+    "",
+    "## Third-party clients",
+    "",
+    "What each published generation of `@ag-ui/client` receives from our server is in [dialects](dialects.md). A",
+    "dialect differs from the protocol in three places. Each loss is logged as a notice of the rule VER-16:",
+    "",
+    "- VER-11: a client that declares no version receives the dialect of a 0.x client, not the current one (VER-8).",
+    "- VER-12, LIFE-8: a cancelled run ends without an outcome, because these clients refuse the outcome `cancelled`.",
+    "- VER-13: a file in a tool result becomes a line of text that describes it, and STATE_SNAPSHOT is added.",
+]
+"""The end of docs/peers.md: the other direction."""
+
+
+class Cell(NamedTuple):
+    """The verdict on a feature (``works``, ``fails`` or ``blocked``), the reason if it failed, and remarks."""
+
+    verdict: str
+    reason: str = ""
+    remarks: tuple[str, ...] = ()
+
+
+Column = dict[str, Cell]
+
+
+class Results:
+    """The cells by table and peer, with the versions that were tried."""
+
+    def __init__(self, recorded: dict[str, dict[str, dict[str, Any]]]) -> None:
+        self._recorded = recorded
+
+    @classmethod
+    def load(cls) -> Results:
+        return cls(json.loads(RESULTS.read_text()) if RESULTS.exists() else {})
+
+    def record(self, table: str, peer: Peer, column: Column) -> None:
+        """Replace a column and write the file."""
+        cells = {feature: _as_json(cell) for feature, cell in column.items()}
+        self._recorded.setdefault(table, {})[peer.name] = {"versions": versions(peer), "cells": cells}
+        ordered = {
+            name: {one.name: self._recorded[name][one.name] for one in peers if one.name in self._recorded[name]}
+            for name, (peers, _) in TABLES.items()
+            if name in self._recorded
+        }
+        RESULTS.write_text(json.dumps(ordered, indent=1, ensure_ascii=False) + "\n")
+
+    def versions(self, table: str, peer: Peer) -> str:
+        """Return the versions that were tried."""
+        return self._recorded[table][peer.name]["versions"]
+
+    def columns(self, table: str) -> dict[Peer, Column]:
+        """Return the columns of a table: the peers that were tried."""
+        peers, _ = TABLES[table]
+        tried = self._recorded.get(table, {})
+        return {peer: _column(tried[peer.name]["cells"]) for peer in peers if peer.name in tried}
+
+
+def _as_json(cell: Cell) -> dict[str, Any]:
+    return {name: value for name, value in cell._asdict().items() if value}
+
+
+def _column(cells: Mapping[str, Mapping[str, Any]]) -> Column:
+    return {
+        feature: Cell(cell["verdict"], cell.get("reason", ""), tuple(cell.get("remarks", ())))
+        for feature, cell in cells.items()
+    }
+
+
+def documents(results: Results) -> dict[Any, str]:
+    """Return the texts of the documents that show the results, by path."""
+    section = FRAMEWORKS_PAGE.read_text()
+    for table in ("app", "upstream"):
+        begin, end = f"<!-- {table}:begin; written by `make peers` -->", f"<!-- {table}:end -->"
+        before, _, rest = section.partition(begin)
+        _, _, after = rest.partition(end)
+        lines = framework_table(results.columns(table), table)
+        section = "\n".join([f"{before}{begin}", "", *lines, "", f"{end}{after}"])
+    return {PEERS_PAGE: peers_page(results.columns("client")), FRAMEWORKS_PAGE: section}
+
+
+def peers_page(columns: Mapping[Peer, Column]) -> str:
+    """Return docs/peers.md."""
+    lines = [
+        "# Third-party servers",
+        "",
+        "<!-- written by `make peers`; do not edit -->",
+        "",
+        "`AsyncClient` over HTTP against small servers that use published third-party packages, each in its own",
+        "environment and with a scripted model. *works* means that the client shows what the script sends. Numbers",
+        "refer to the notes below: findings of our strictest verifier and of the client. [rules.md](rules.md) explains",
+        "rule ids.",
+        "",
+    ]
+    notes: dict[Peer, list[str]] = {peer: [] for peer in columns}
+    lines += verdicts(columns, "client", notes)
+    for peer in columns:
+        about = f"{versions(peer)}; [the server](../tests/peers/servers/{peer.program})"
+        lines += ["", f"## {peer.title}", "", about, ""]
+        lines += [f"{number}. {note}" for number, note in enumerate(notes[peer], 1)] or ["Nothing to remark."]
+    return "\n".join([*lines, *CLIENTS]) + "\n"
+
+
+def framework_table(columns: Mapping[Peer, Column], table: str) -> list[str]:
+    """Return a table of docs/frameworks.md with its footnotes."""
+    notes: dict[Peer, list[str]] = {peer: [] for peer in columns}
+    lines = [*verdicts(columns, table, notes), ""]
+    for peer in columns:
+        footnotes = " ".join(f"({number}) {note}." for number, note in enumerate(notes[peer], 1))
+        lines.append(f"- {peer.title}: {versions(peer)}. {footnotes}".rstrip())
+    return lines
+
+
+def verdicts(columns: Mapping[Peer, Column], table: str, notes: dict[Peer, list[str]]) -> list[str]:
+    """Return the lines of a table of verdicts. Reasons and remarks are added to the notes of their peer."""
+    head = ["", *(peer.title for peer in columns)]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    _, features = TABLES[table]
+    for feature in features:
+        row = [feature]
+        for peer, column in columns.items():
+            cell = column[feature]
+            verdict = cell.verdict if cell.verdict == "works" else f"**{cell.verdict}**"
+            numbers = [_number(notes[peer], remark) for remark in cell.remarks]
+            if cell.reason:
+                fault = FAULTS.get((table, peer.name, feature))
+                if fault is not None:
+                    verdict += f": {fault[0]}"
+                note = f"{feature} {cell.verdict}: {cell.reason}" if fault is None else f"{feature}: {fault[1]}"
+                numbers.insert(0, _number(notes[peer], note))
+            shown = f" ({', '.join(str(number) for number in sorted(numbers))})" if numbers else ""
+            row.append(f"{verdict}{shown}")
+        lines.append("| " + " | ".join(row) + " |")
+    return lines
+
+
+def _number(notes: list[str], remark: str) -> int:
+    if remark not in notes:
+        notes.append(remark)
+    return notes.index(remark) + 1
