@@ -30,7 +30,7 @@ from aguila.cli.output.logs import log_config
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import StoreUnavailable
 from aguila.frameworks import upstream
-from aguila.frameworks.upstream import Upstream
+from aguila.frameworks.relay.upstream import Upstream
 from aguila.server import App, Limits
 from aguila.server.agents import named_agents
 from aguila.server.auth import LOOPBACK_NAMES

@@ -3,7 +3,7 @@
 ``upstream`` calls another endpoint; ``from_events`` calls a function. Both send what they receive through ``relay``.
 """
 
-from aguila.frameworks.events import from_events
-from aguila.frameworks.upstream import Upstream, upstream
+from aguila.frameworks.relay.iterator import from_events
+from aguila.frameworks.relay.upstream import Upstream, upstream
 
 __all__ = ["Upstream", "from_events", "upstream"]

@@ -11,10 +11,10 @@ from collections.abc import AsyncGenerator, Callable, Collection
 from typing import Any
 
 from aguila.agent.run import Run
-from aguila.frameworks.agent_input import official_input
-from aguila.frameworks.events import from_events
-from aguila.frameworks.packages import load
-from aguila.frameworks.relay import Errors
+from aguila.frameworks.external.agent_input import official_input
+from aguila.frameworks.external.packages import load
+from aguila.frameworks.relay.events import Errors
+from aguila.frameworks.relay.iterator import from_events
 from aguila.protocol import Event
 
 __all__ = ["agent"]

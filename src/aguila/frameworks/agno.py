@@ -14,10 +14,10 @@ from aguila.agent.run import Run
 from aguila.codec.json.encoder import encode
 from aguila.codec.json.values import is_object
 from aguila.codec.official import to_official
-from aguila.frameworks.agent_input import adapter_input
-from aguila.frameworks.events import from_events
-from aguila.frameworks.packages import load
-from aguila.frameworks.relay import Errors
+from aguila.frameworks.external.agent_input import adapter_input
+from aguila.frameworks.external.packages import load
+from aguila.frameworks.relay.events import Errors
+from aguila.frameworks.relay.iterator import from_events
 from aguila.protocol import (
     Event,
     Interrupt,

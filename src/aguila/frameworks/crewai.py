@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from aguila.frameworks.packages import load
-from aguila.frameworks.relay import Errors
-from aguila.frameworks.upstream import Upstream, upstream
+from aguila.frameworks.external.packages import load
+from aguila.frameworks.relay.events import Errors
+from aguila.frameworks.relay.upstream import Upstream, upstream
 
 __all__ = ["agent"]
 

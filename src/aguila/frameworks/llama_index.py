@@ -11,9 +11,9 @@ from typing import Any
 
 from aguila.agent.run import Run
 from aguila.codec.official import is_official
-from aguila.frameworks.agent_input import official_input
-from aguila.frameworks.events import from_events
-from aguila.frameworks.relay import Errors
+from aguila.frameworks.external.agent_input import official_input
+from aguila.frameworks.relay.events import Errors
+from aguila.frameworks.relay.iterator import from_events
 from aguila.protocol import Event
 
 __all__ = ["agent"]

@@ -14,10 +14,10 @@ from typing import Any
 from aguila.agent.run import Run
 from aguila.chat import ChatMessage, as_agui_messages, as_chat_messages
 from aguila.codec.official import to_official
-from aguila.frameworks.agent_input import official_input
-from aguila.frameworks.events import from_events
-from aguila.frameworks.packages import load
-from aguila.frameworks.relay import Errors
+from aguila.frameworks.external.agent_input import official_input
+from aguila.frameworks.external.packages import load
+from aguila.frameworks.relay.events import Errors
+from aguila.frameworks.relay.iterator import from_events
 from aguila.protocol import Event
 from aguila.stream.json_values import copy_json
 

@@ -30,12 +30,12 @@ from aguila.chat import ChatMessage, as_agui_messages, provider_history
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice, log_notice
 from aguila.codec.official import is_official
-from aguila.frameworks.events import from_events
-from aguila.frameworks.graph_interrupts import ask, read_answers
-from aguila.frameworks.graph_stream import GraphStream
-from aguila.frameworks.langchain_messages import from_langchain, to_langchain
-from aguila.frameworks.packages import load
-from aguila.frameworks.relay import Errors
+from aguila.frameworks.external.packages import load
+from aguila.frameworks.langgraph.interrupts import ask, read_answers
+from aguila.frameworks.langgraph.messages import from_langchain, to_langchain
+from aguila.frameworks.langgraph.stream import GraphStream
+from aguila.frameworks.relay.events import Errors
+from aguila.frameworks.relay.iterator import from_events
 from aguila.protocol import (
     CustomEvent,
     Event,
@@ -46,7 +46,7 @@ from aguila.protocol import (
 )
 from aguila.protocol._base import Wire
 
-__all__ = ["agent", "from_langchain", "frontend_tools", "to_langchain"]
+__all__ = ["agent", "frontend_tools"]
 
 _MESSAGES: Final = "messages"
 _TOOLS: Final = "tools"

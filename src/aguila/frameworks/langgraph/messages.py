@@ -41,7 +41,7 @@ from aguila.codec.json.encoder import encode
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import EncodeError
-from aguila.frameworks.packages import load
+from aguila.frameworks.external.packages import load
 from aguila.protocol import ContentPart
 
 _DEVELOPER: Final = "__openai_role__"

@@ -10,7 +10,7 @@ from aguila.chat import ReasoningContent, TextContent
 from aguila.chat.from_chat.messages import as_agui_messages
 from aguila.chat.own_metadata import add_own_metadata
 from aguila.codec.notices import log_notice
-from aguila.frameworks.langchain_messages import from_langchain, read_blocks, read_calls
+from aguila.frameworks.langgraph.messages import from_langchain, read_blocks, read_calls
 from aguila.protocol import (
     Event,
     ReasoningEncryptedValueEvent,

@@ -25,11 +25,11 @@ from aguila.agent.run import Run
 from aguila.chat import ChatMessage, provider_history
 from aguila.chat.property_keys import SUBAGENT_RUN_ID
 from aguila.codec.json.values import is_object
-from aguila.frameworks.events import from_events
-from aguila.frameworks.openai_items import from_items, to_items
-from aguila.frameworks.openai_stream import ItemStream
-from aguila.frameworks.packages import load
-from aguila.frameworks.relay import Errors
+from aguila.frameworks.external.packages import load
+from aguila.frameworks.openai_agents.items import to_items
+from aguila.frameworks.openai_agents.stream import ItemStream
+from aguila.frameworks.relay.events import Errors
+from aguila.frameworks.relay.iterator import from_events
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -39,7 +39,7 @@ from aguila.protocol import (
     replace,
 )
 
-__all__ = ["agent", "from_items", "to_items"]
+__all__ = ["agent"]
 
 _SESSION: Final = "openai_agents"
 """The key of ``run.session`` that has what waits for an approval."""

@@ -10,7 +10,7 @@ from aguila.chat import FunctionResultContent
 from aguila.chat.from_chat.messages import make_result_content
 from aguila.codec.json.encoder import encode
 from aguila.codec.notices import log_notice
-from aguila.frameworks.openai_items import read_item, read_parts
+from aguila.frameworks.openai_agents.items import read_item, read_parts
 from aguila.protocol import (
     ActivitySnapshotEvent,
     Event,

@@ -9,7 +9,7 @@ from typing import Any
 from aguila.agent.run import Run, read_state
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError
-from aguila.frameworks.relay import Errors, Raw, Relay, RelayOptions
+from aguila.frameworks.relay.events import Errors, Raw, Relay, RelayOptions
 from aguila.protocol import Event, RunAgentInput, RunStartedEvent, replace
 from aguila.stream import Consumer
 from aguila.stream.type_errors import EVENT_CLASSES

@@ -27,8 +27,8 @@ from aguila.client.transports.asgi import ASGIApp, ASGITransport
 from aguila.codec.compat.context import SPELLING
 from aguila.codec.logs import log_event
 from aguila.errors import AguilaError, HTTPRejected, ProtocolError, RunFailed, StreamTruncated
-from aguila.frameworks.relay import Errors, Raw, Relay, RelayOptions
-from aguila.frameworks.upstream_check import UpstreamChecks
+from aguila.frameworks.relay.events import Errors, Raw, Relay, RelayOptions
+from aguila.frameworks.relay.upstream_check import UpstreamChecks
 from aguila.offload import LARGE, offload
 from aguila.protocol import (
     PROTOCOL_VERSION,
