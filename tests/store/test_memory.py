@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 class TestMemoryStore(StoreContract):
     def make(self, clock: Clock, tmp_path: Path) -> Store:
-        return MemoryStore(clock=clock)
+        return MemoryStore(clock=clock, monotonic=clock.monotonic)
 
 
 class TestBounds:

@@ -26,8 +26,9 @@ Runs and leases
     succeeds and renews it.
 
     ``expired`` returns runs whose lease has expired or whose owner is known to be dead; a store need not detect dead
-    owners. ``take_over`` gives one caller the right to end such a run. Setting the clock back neither ends a lease nor
-    extends it beyond its length.
+    owners. ``take_over`` gives one caller the right to end such a run. A lease expires when its owner has not renewed
+    it for its length, on a clock that all processes of the store share: the monotonic clock of the machine, or the
+    clock of the database. Setting the clock of a machine neither ends a lease nor extends it.
 
 Requests
     A store keeps the request of each run, and returns the same JSON value, not the same bytes. A thread stores each
@@ -61,7 +62,7 @@ Archives
 
 Values
     An event is one line of JSON. An id is text without NUL that UTF-8 can encode. Anything else raises ``ValueError``.
-    Times are seconds since the Unix epoch, read from the store's clock.
+    Times are seconds since the Unix epoch, read from the store's clock, except ``RunRecord.lease_until``.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     owner: str
     epoch: int
     lease_until: float
+    """When the lease expires, on the clock that judges leases."""
     cancel_requested: bool
     started_at: float
     ended_at: float | None

@@ -2,7 +2,7 @@
 
     class TestMyStore(StoreContract):
         def make(self, clock, tmp_path):
-            return MyStore(clock=clock)
+            return MyStore(clock=clock, monotonic=clock.monotonic)
 
 Every sentence of the contract is a test.
 """

@@ -347,9 +347,25 @@ class RunsContract(StoreTest):
         assert await store.take_over(run, owner="x", lease_seconds=LEASE) is None
         assert (await store.run("a", "t", "r")).lease_until == clock.now + LEASE
 
-    async def test_a_clock_set_back_neither_ends_a_lease_nor_extends_it(self, store: Store, clock: Clock):
+    @pytest.mark.parametrize("step", [60.0, 1_000_000.0, -60.0, -1_000_000.0])
+    async def test_setting_the_clock_neither_ends_a_lease_nor_extends_it(self, store: Store, clock: Clock, step: float):
+        lease = await start(store)
+        clock.now += LEASE - 1
+        clock.step(step)
+        assert list(await store.expired()) == []
+        assert await store.take_over(await store.run("a", "t", "r"), owner="x", lease_seconds=LEASE) is None
+        await store.append(lease, lines("goes on"))
+        await store.renew(lease, LEASE)
+        clock.step(-step)
+        clock.now += LEASE - 1
+        assert list(await store.expired()) == []
+        clock.step(step)
+        clock.now += 1
+        assert [run.run_id for run in await store.expired()] == ["r"]
+
+    async def test_a_lease_that_was_never_renewed_is_not_extended_by_a_clock_set_back(self, store: Store, clock: Clock):
         await start(store)
-        clock.now -= 1_000_000
+        clock.step(-1_000_000)
         assert list(await store.expired()) == []
         clock.now += LEASE
         assert [run.run_id for run in await store.expired()] == ["r"]

@@ -73,11 +73,11 @@ async def test_without_locks_only_the_lease_decides(path: Path, monkeypatch: pyt
     clock = Clock()
     with monkeypatch.context() as patch:
         patch.setattr(locks, refused, refuse)
-        gone = SQLiteStore(path, clock=clock)
+        gone = SQLiteStore(path, monotonic=clock.monotonic)
         await gone.open()
         await start(gone)
         await gone.close()
-    for store in (SQLiteStore(path, clock=clock), SQLiteStore(path, clock=clock)):
+    for store in (SQLiteStore(path, monotonic=clock.monotonic), SQLiteStore(path, monotonic=clock.monotonic)):
         await store.open()
         run = await store.run("a", "t", "r")
         assert list(await store.expired()) == []
@@ -85,6 +85,22 @@ async def test_without_locks_only_the_lease_decides(path: Path, monkeypatch: pyt
         await store.close()
     clock.now += 30
     await store.open()
+    assert [run.run_id for run in await store.expired()] == ["r"]
+    await store.close()
+
+
+async def test_after_a_restart_of_the_machine_a_lease_lasts_no_longer_than_its_length(path: Path):
+    before, after = Clock(), Clock(100.0)  # the monotonic clock begins again
+    store = SQLiteStore(path, monotonic=before)
+    await store.open()
+    await start(store)
+    await store.watch("a", "t", "r", viewer="p", seconds=30)
+    await store.close()
+    path.with_name("threads.db-lock").rename(path.with_name("old-lock"))  # as if there were no locks
+    store = SQLiteStore(path, monotonic=after)
+    await store.open()
+    assert list(await store.expired()) == []
+    after.now += 30
     assert [run.run_id for run in await store.expired()] == ["r"]
     await store.close()
 

@@ -42,7 +42,7 @@ def get_schema(path: Path) -> dict[str, object]:
 @pytest.mark.parametrize("version", EARLIER)
 async def test_a_file_of_an_earlier_schema_keeps_everything(path: Path, version: int):
     load(path, version)
-    store = SQLiteStore(path, clock=Clock(3000.0))
+    store = SQLiteStore(path, clock=Clock(3000.0), monotonic=Clock(3000.0))
     await store.open()
     assert events_of(await store.read("a", "t")) == lines("started", "one", "two", "asked", "started")
     assert events_of(await store.read("a", "t", 2)) == lines("two", "asked", "started")

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import time
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -158,6 +159,24 @@ async def test_a_process_is_dead_even_if_a_child_of_it_lives(store: SQLiteStore,
             assert [run.thread_id for run in await store.expired()] == ["t"]
         finally:
             await asyncio.to_thread(fifo.write_bytes, b"")
+
+
+@pytest.mark.parametrize("step", [60.0, 1e6, -60.0, -1e6])
+async def test_a_process_whose_clock_was_set_neither_ends_nor_keeps_a_run_of_another(path: Path, step: float):
+    observer = SQLiteStore(path, clock=lambda: time.time() + step)
+    await observer.open()
+    async with worker(path, "own", "healthy", LEASE) as owner, worker(path, "late", "t", 0.3) as suspended:
+        assert (await owner.read_words())[0] == "began"
+        await suspended.read_words()
+        suspended.process.send_signal(signal.SIGSTOP)
+        assert (await expired(observer)).thread_id == "t"
+        taken = await observer.take_over((await observer.expired())[0], owner="x", lease_seconds=LEASE)
+        assert taken is not None
+        assert list(await observer.expired()) == []
+        healthy = await observer.run("a", "healthy", "r")
+        assert await observer.take_over(healthy, owner="x", lease_seconds=LEASE) is None
+        await finish(observer, taken)
+    await observer.close()
 
 
 async def test_a_paused_owner_that_wakes_after_its_lease_cannot_append(store: SQLiteStore, path: Path):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.anyio
 
 class TestSQLiteStore(StoreContract):
     def make(self, clock: Clock, tmp_path: Path) -> Store:
-        return SQLiteStore(tmp_path / "threads.db", clock=clock)
+        return SQLiteStore(tmp_path / "threads.db", clock=clock, monotonic=clock.monotonic)
 
 
 async def test_a_file_that_is_opened_again_has_everything(path: Path):

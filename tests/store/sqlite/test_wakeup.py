@@ -146,7 +146,7 @@ async def test_without_waiting_readers_there_is_no_polling(store: SQLiteStore):
 
 async def test_a_dead_viewer_counts_from_when_its_death_was_found(path: Path):
     clock = Clock()
-    store, other = SQLiteStore(path, clock=clock), SQLiteStore(path, clock=clock)
+    store, other = SQLiteStore(path, monotonic=clock.monotonic), SQLiteStore(path, monotonic=clock.monotonic)
     await store.open()
     await other.open()
     lease = await start(store)

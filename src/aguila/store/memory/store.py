@@ -72,11 +72,17 @@ class MemoryStore(Store):
     """
 
     def __init__(
-        self, *, max_bytes: int = 256 * 1024 * 1024, max_threads: int = 10_000, clock: Callable[[], float] = time.time
+        self,
+        *,
+        max_bytes: int = 256 * 1024 * 1024,
+        max_threads: int = 10_000,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._max_bytes = max_bytes
         self._max_threads = max_threads
         self._clock = clock
+        self._monotonic = monotonic
         self._feed: Feed | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._users = 0
@@ -201,7 +207,7 @@ class MemoryStore(Store):
             outcome=None,
             owner=lease.owner,
             epoch=lease.epoch,
-            lease_until=now + new.lease_seconds,
+            lease_until=self._monotonic() + new.lease_seconds,
             cancel_requested=False,
             started_at=now,
             ended_at=None,
@@ -230,8 +236,9 @@ class MemoryStore(Store):
         now = self._clock()
         batch = self._threads.write(thread, events, size, now)
         if end is None:
-            if run.lease_until <= now:
-                thread.runs[run.run_id] = _replace(run, lease_until=now + thread.lease_seconds)
+            monotonic = self._monotonic()
+            if run.lease_until <= monotonic:
+                thread.runs[run.run_id] = _replace(run, lease_until=monotonic + thread.lease_seconds)
         else:
             self._threads.close_run(thread, run, end, now)
             if parts is not None:
@@ -242,7 +249,7 @@ class MemoryStore(Store):
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
         thread, run = self._check_lease(lease)
         thread.lease_seconds = lease_seconds
-        thread.runs[run.run_id] = _replace(run, lease_until=self._clock() + lease_seconds)
+        thread.runs[run.run_id] = _replace(run, lease_until=self._monotonic() + lease_seconds)
         return thread.cancel == "always"
 
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
@@ -251,20 +258,9 @@ class MemoryStore(Store):
 
     async def expired(self) -> Sequence[RunRecord]:
         self._opened()
-        now = self._clock()
-        found: list[RunRecord] = []
-        for thread in self._threads:
-            if thread.running is None:
-                continue
-            run = thread.record_of(thread.running)
-            # If the clock was set back, leases and viewers last for their length from now on, and no longer.
-            for viewer, (until, seconds) in thread.viewers.items():
-                thread.viewers[viewer] = (min(until, now + seconds), seconds)
-            if run.lease_until <= now:
-                found.append(run)
-            elif run.lease_until > now + thread.lease_seconds:
-                thread.runs[run.run_id] = _replace(run, lease_until=now + thread.lease_seconds)
-        return found
+        now = self._monotonic()
+        running = [thread.record_of(thread.running) for thread in self._threads if thread.running is not None]
+        return [run for run in running if run.lease_until <= now]
 
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
         feed = self._opened()
@@ -272,7 +268,7 @@ class MemoryStore(Store):
         if thread is None or thread.running != run.run_id:
             return None
         current = thread.runs[run.run_id]
-        now = self._clock()
+        now = self._monotonic()
         if (current.epoch, current.owner) != (run.epoch, run.owner) or current.lease_until > now:
             return None
         epoch = current.epoch + 1
@@ -322,20 +318,19 @@ class MemoryStore(Store):
     async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
         thread = self._find(scope, thread_id)
         if thread is not None and thread.running == run_id:
-            thread.viewers[viewer] = (self._clock() + seconds, seconds)
+            thread.viewers[viewer] = self._monotonic() + seconds
 
     async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
         thread = self._find(scope, thread_id)
         if thread is not None and thread.running == run_id and viewer in thread.viewers:
-            until, seconds = thread.viewers[viewer]
-            thread.viewers[viewer] = (min(until, self._clock()), seconds)
+            thread.viewers[viewer] = min(thread.viewers[viewer], self._monotonic())
 
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
         thread = self._find(lease.scope, lease.thread_id)
         if thread is None or thread.running != lease.run_id:
             return False
-        since = self._clock() - within
-        return any(until > since for until, _ in thread.viewers.values())
+        since = self._monotonic() - within
+        return any(until > since for until in thread.viewers.values())
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         thread = self._thread(scope, thread_id)

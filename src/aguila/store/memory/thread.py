@@ -63,7 +63,7 @@ class Thread:
         self.running: str | None = None
         self.lease_seconds = 0.0
         self.cancel: CancelRequest | None = None
-        self.viewers: dict[str, tuple[float, float]] = {}  # process -> (expiry, seconds registered)
+        self.viewers: dict[str, float] = {}  # process -> expiry
         self.interrupts: dict[str, InterruptRecord] = {}
         self.session: bytes | None = None
         self.effects: dict[str, dict[str, bytes]] = {}

@@ -113,21 +113,21 @@ IsDead = Callable[[str, int | None], bool]
 """Return whether a process is known to be dead, by its name and the stored inode of its lock file."""
 
 
-def find_expired(db: sqlite3.Connection, now: float, is_dead: IsDead) -> tuple[Sequence[RunRecord], bool]:
+def find_expired(db: sqlite3.Connection, monotonic: float, is_dead: IsDead) -> tuple[Sequence[RunRecord], bool]:
     """Return the open runs whose lease has expired or whose owner is dead.
 
-    Also return whether a lease or a viewer lasts longer than its length, because the clock was set back.
+    Also return whether a lease or a viewer lasts longer than its length, because the machine was started again.
     """
-    rows = db.execute(f"{_RUN} WHERE {_OPEN} AND r.lease_until <= ? ORDER BY r.lease_until", (now,))
+    rows = db.execute(f"{_RUN} WHERE {_OPEN} AND r.lease_until <= ? ORDER BY r.lease_until", (monotonic,))
     found = [_run_record(row) for row in rows]
     owners = db.execute(
         f"SELECT DISTINCT r.owner, r.lock FROM runs r WHERE {_OPEN} AND r.lease_until > ? AND r.lock IS NOT NULL",  # noqa: S608
-        (now,),
+        (monotonic,),
     )
     for owner, lock in owners.fetchall():
         if is_dead(owner, lock):
             rows = db.execute(
-                f"{_RUN} WHERE {_OPEN} AND r.lease_until > ? AND r.owner = ? AND r.lock = ?", (now, owner, lock)
+                f"{_RUN} WHERE {_OPEN} AND r.lease_until > ? AND r.owner = ? AND r.lock = ?", (monotonic, owner, lock)
             )
             found += [_run_record(row) for row in rows]
     too_long = db.execute(
@@ -135,7 +135,7 @@ def find_expired(db: sqlite3.Connection, now: float, is_dead: IsDead) -> tuple[S
         SELECT 1 FROM runs r WHERE {_OPEN} AND r.lease_until > ? + r.lease_seconds
         UNION ALL SELECT 1 FROM viewers WHERE until > ? + seconds LIMIT 1
         """,  # noqa: S608
-        (now, now),
+        (monotonic, monotonic),
     ).fetchone()
     return found, too_long is not None
 
@@ -166,7 +166,7 @@ def read_settled_run(db: sqlite3.Connection, scope: str, thread_id: str, run_id:
 
 
 def has_viewers(
-    db: sqlite3.Connection, now: float, within: float, lease: Lease, is_dead: IsDead
+    db: sqlite3.Connection, monotonic: float, within: float, lease: Lease, is_dead: IsDead
 ) -> tuple[bool, Sequence[str]]:
     """Return whether another process has viewers, or had some ``within`` seconds; and which processes are dead.
 
@@ -178,7 +178,7 @@ def has_viewers(
         JOIN viewers v ON v.run = r.key
         WHERE t.scope = ? AND t.thread_id = ? AND r.run_id = ? AND v.until > ?
         """,
-        (now, lease.scope, lease.thread_id, lease.run_id, now - within),
+        (monotonic, lease.scope, lease.thread_id, lease.run_id, monotonic - within),
     ).fetchall()
     dead = [viewer for viewer, lock, is_current in rows if is_current and is_dead(viewer, lock)]
     return len(rows) > (0 if within > 0 else len(dead)), dead

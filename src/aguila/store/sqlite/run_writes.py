@@ -25,6 +25,7 @@ from aguila.store.sqlite.thread_writes import change_details
 def begin(
     db: sqlite3.Connection,
     now: float,
+    monotonic: float,
     new: NewRun,
     rows: Sequence[Row],
     input: CutInput,  # noqa: A002
@@ -94,7 +95,7 @@ def begin(
         """,
         (
             run, thread, lease.run_id, new.parent_run_id, new.fingerprint, batch.first, lease.owner, lease.epoch,
-            new.lease_seconds, now + new.lease_seconds, now, lock, new.sent_run_id,
+            new.lease_seconds, monotonic + new.lease_seconds, now, lock, new.sent_run_id,
         ),
     )  # fmt: skip
     write_input(db, now, thread, lease, run, input)
@@ -110,6 +111,7 @@ def begin(
 def append(
     db: sqlite3.Connection,
     now: float,
+    monotonic: float,
     lease: Lease,
     events: Sequence[bytes],
     rows: Sequence[Row],
@@ -121,8 +123,8 @@ def append(
     if end is not None:
         _settle_claims(db, thread, lease.run_id, end.settles)
     if end is None:
-        if lease_until <= now:  # expired, but not taken over
-            db.execute("UPDATE runs SET lease_until = ? WHERE key = ?", (now + lease_seconds, run))
+        if lease_until <= monotonic:  # expired, but not taken over
+            db.execute("UPDATE runs SET lease_until = ? WHERE key = ?", (monotonic + lease_seconds, run))
         return _append_events(db, now, lease.scope, thread, last, events, rows, running=run)
     db.execute(
         "UPDATE runs SET outcome = ?, last = ?, ended_at = ? WHERE key = ?", (end.outcome, last + len(events), now, run)
@@ -153,11 +155,12 @@ def append(
     return _append_events(db, now, lease.scope, thread, last, events, rows, running=None, size=size)
 
 
-def renew(db: sqlite3.Connection, now: float, lease: Lease, lease_seconds: float) -> bool:
+def renew(db: sqlite3.Connection, monotonic: float, lease: Lease, lease_seconds: float) -> bool:
     """Extend a lease; return whether the run is to be cancelled always. Raises ``StaleLease``."""
     _, run, _, _, _, cancel = _check_lease(db, lease)
     db.execute(
-        "UPDATE runs SET lease_until = ?, lease_seconds = ? WHERE key = ?", (now + lease_seconds, lease_seconds, run)
+        "UPDATE runs SET lease_until = ?, lease_seconds = ? WHERE key = ?",
+        (monotonic + lease_seconds, lease_seconds, run),
     )
     return cancel == CANCEL["always"]
 
@@ -178,22 +181,22 @@ def _settle_claims(db: sqlite3.Connection, thread: int, run_id: str, interrupt_i
         )
 
 
-def shorten_leases(db: sqlite3.Connection, now: float) -> None:
-    """Cut leases and viewers to their length from now, after the clock was set back."""
+def shorten_leases(db: sqlite3.Connection, monotonic: float) -> None:
+    """Cut leases and viewers to their length from now, after the machine was started again."""
     db.execute(
         """
         UPDATE runs SET lease_until = ? + lease_seconds
         WHERE key IN (SELECT running FROM threads INDEXED BY threads_running WHERE running IS NOT NULL)
           AND lease_until > ? + lease_seconds
         """,
-        (now, now),
+        (monotonic, monotonic),
     )
-    db.execute("UPDATE viewers SET until = ? + seconds WHERE until > ? + seconds", (now, now))
+    db.execute("UPDATE viewers SET until = ? + seconds WHERE until > ? + seconds", (monotonic, monotonic))
 
 
 def take_over(
     db: sqlite3.Connection,
-    now: float,
+    monotonic: float,
     run: RunRecord,
     owner: str,
     lease_seconds: float,
@@ -211,12 +214,12 @@ def take_over(
     if row is None:
         return None
     thread, key, lease_until, old_lock = row
-    if lease_until > now and not is_dead(run.owner, old_lock):
+    if lease_until > monotonic and not is_dead(run.owner, old_lock):
         return None
     epoch = run.epoch + 1
     db.execute(
         "UPDATE runs SET owner = ?, epoch = ?, lease_seconds = ?, lease_until = ?, lock = ? WHERE key = ?",
-        (owner, epoch, lease_seconds, now + lease_seconds, lock, key),
+        (owner, epoch, lease_seconds, monotonic + lease_seconds, lock, key),
     )
     _reopen_claims(db, thread, run.run_id)
     return Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=epoch, owner=owner)
@@ -240,7 +243,7 @@ def settle_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: st
 
 def watch(
     db: sqlite3.Connection,
-    now: float,
+    monotonic: float,
     scope: str,
     thread_id: str,
     run_id: str,
@@ -253,15 +256,15 @@ def watch(
     if run is not None:
         db.execute(
             "INSERT OR REPLACE INTO viewers (run, viewer, until, seconds, lock) VALUES (?, ?, ?, ?, ?)",
-            (run, viewer, now + seconds, seconds, lock),
+            (run, viewer, monotonic + seconds, seconds, lock),
         )
 
 
-def unwatch(db: sqlite3.Connection, now: float, scope: str, thread_id: str, run_id: str, viewer: str) -> None:
+def unwatch(db: sqlite3.Connection, monotonic: float, scope: str, thread_id: str, run_id: str, viewer: str) -> None:
     """Record that a process has no viewers any more. The row stays until the run closes: it holds the time."""
     db.execute(
         "UPDATE viewers SET until = ? WHERE run = ? AND viewer = ? AND until > ?",
-        (now, _open_run(db, scope, thread_id, run_id), viewer, now),
+        (monotonic, _open_run(db, scope, thread_id, run_id), viewer, monotonic),
     )
 
 

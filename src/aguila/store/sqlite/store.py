@@ -68,7 +68,9 @@ class SQLiteStore(Store):
     if the file would grow beyond ``max_bytes``. The store works again as soon as the cause is gone.
 
     When a process dies or closes its store, its runs can be taken over at once, if the platform supports owner locks
-    (``sqlite/locks``). Otherwise they can be taken over when their leases expire.
+    (``sqlite/locks``). Otherwise they can be taken over when their leases expire: when the owner has not renewed them
+    for their length, on the monotonic clock, which all processes of a machine share. ``clock`` is for the times that
+    are stored; setting it decides nothing.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class SQLiteStore(Store):
         poll_seconds: float = 0.15,
         readers: int = 4,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if os.fspath(path) in ("", ":memory:"):
             raise ValueError("SQLiteStore needs a file; use MemoryStore to keep threads in memory")
@@ -98,6 +101,7 @@ class SQLiteStore(Store):
         )
         self._durability: Durability = durability
         self._clock = clock
+        self._monotonic = monotonic
         self._open_lock = asyncio.Lock()
         self._engine: Engine | None = None
         self._users = 0
@@ -202,7 +206,7 @@ class SQLiteStore(Store):
         lease, rows = new.lease, encode_rows(new.events)
         lock, size = self._locks.hold(lease.owner), size_of_rows(rows)
         return engine.write(
-            lambda db: (lease, run_writes.begin(db, self._clock(), new, rows, input, lock)),
+            lambda db: (lease, run_writes.begin(db, self._clock(), self._monotonic(), new, rows, input, lock)),
             [(lease.scope, lease.thread_id)],
             lambda begun: engine.feed.publish(lease, begun[1], size, begun=True),
             is_short=input.size + size <= SHORT,
@@ -217,7 +221,7 @@ class SQLiteStore(Store):
         parts = None if end is None or end.projection is None else await self._cut(end.projection)
         return await self._write_leased(
             lease,
-            lambda db: run_writes.append(db, self._clock(), lease, batch_events, rows, end, parts),
+            lambda db: run_writes.append(db, self._clock(), self._monotonic(), lease, batch_events, rows, end, parts),
             lambda batch: engine.feed.publish(lease, batch, size, ended=end is not None),
             is_short=size + (0 if end is None else end.size) <= SHORT,
             size=size,
@@ -225,7 +229,7 @@ class SQLiteStore(Store):
 
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
         return await self._write_leased(
-            lease, lambda db: run_writes.renew(db, self._clock(), lease, lease_seconds), notifies=False
+            lease, lambda db: run_writes.renew(db, self._monotonic(), lease, lease_seconds), notifies=False
         )
 
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
@@ -233,9 +237,9 @@ class SQLiteStore(Store):
 
     async def expired(self) -> Sequence[RunRecord]:
         engine = self._opened()
-        found, has_too_long = await engine.read(queries.find_expired, self._clock(), self._locks.is_dead)
+        found, has_too_long = await engine.read(queries.find_expired, self._monotonic(), self._locks.is_dead)
         if has_too_long:
-            await engine.write(lambda db: run_writes.shorten_leases(db, self._clock()))
+            await engine.write(lambda db: run_writes.shorten_leases(db, self._monotonic()))
         return found
 
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
@@ -248,7 +252,7 @@ class SQLiteStore(Store):
                 engine.feed.own(lease)
 
         return await engine.write(
-            lambda db: run_writes.take_over(db, self._clock(), run, owner, lease_seconds, lock, locks.is_dead),
+            lambda db: run_writes.take_over(db, self._monotonic(), run, owner, lease_seconds, lock, locks.is_dead),
             [(run.scope, run.thread_id)],
             own,
         )
@@ -280,14 +284,18 @@ class SQLiteStore(Store):
         engine = self._opened()
         lock = self._locks.hold(viewer)
         await engine.write(
-            lambda db: run_writes.watch(db, self._clock(), scope, thread_id, run_id, viewer, seconds, lock)
+            lambda db: run_writes.watch(db, self._monotonic(), scope, thread_id, run_id, viewer, seconds, lock)
         )
 
     async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
-        await self._opened().write(lambda db: run_writes.unwatch(db, self._clock(), scope, thread_id, run_id, viewer))
+        await self._opened().write(
+            lambda db: run_writes.unwatch(db, self._monotonic(), scope, thread_id, run_id, viewer)
+        )
 
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
-        found, dead = await self._opened().read(queries.has_viewers, self._clock(), within, lease, self._locks.is_dead)
+        found, dead = await self._opened().read(
+            queries.has_viewers, self._monotonic(), within, lease, self._locks.is_dead
+        )
         for viewer in dead:  # the time of death is unknown; record now, so that ``within`` counts from here
             await self.unwatch(lease.scope, lease.thread_id, lease.run_id, viewer=viewer)
         return found
