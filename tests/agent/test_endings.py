@@ -743,6 +743,26 @@ async def test_usage_is_added_up_on_every_end(end: str) -> None:
     ]
 
 
+async def test_the_terminal_event_lists_the_model_calls_if_a_model_was_called_twice() -> None:
+    async def calls_twice(run: Any) -> None:
+        run.add_usage(TokenUsage(provider="p", model="m", input_tokens=1, output_tokens=2))
+        run.add_usage(TokenUsage(provider="p", model="m", input_tokens=4, output_tokens=3))
+
+    async def calls_two_models(run: Any) -> None:
+        run.add_usage(TokenUsage(model="m", input_tokens=1))
+        run.add_usage(TokenUsage(model="n", input_tokens=4))
+
+    assert (await run_agent(calls_twice)).last.metadata == {
+        "aguila": {
+            "modelCalls": [
+                {"provider": "p", "model": "m", "inputTokens": 1, "outputTokens": 2},
+                {"provider": "p", "model": "m", "inputTokens": 4, "outputTokens": 3},
+            ]
+        }
+    }
+    assert (await run_agent(calls_two_models)).last.metadata is None
+
+
 async def test_usage_that_is_none_is_refused_when_it_is_added() -> None:
     async def agent(run: Any) -> None:
         run.add_usage(TokenUsage(input_tokens=-1))

@@ -234,7 +234,7 @@ class _End:
         result = copy_json(self._run.result)  # before open items are closed: it may raise
         session = copy_json(self._run.session)
         self._output.send_last_state()
-        events = self._output.writer.finish(result, usage=self._usage())
+        events = self._output.writer.finish(result, usage=self._usage(), metadata=self._calls())
         return self._put(events, Ending(outcome="success", session=session))
 
     def _cancel(self) -> Ending:
@@ -245,7 +245,8 @@ class _End:
         except Exception as failure:  # noqa: BLE001
             self._log("the session is not JSON and was not kept", failure)
         self._send_last_state_if_possible()
-        return self._put(self._output.writer.cancel(usage=self._usage()), Ending(outcome="cancelled", session=session))
+        events = self._output.writer.cancel(usage=self._usage(), metadata=self._calls())
+        return self._put(events, Ending(outcome="cancelled", session=session))
 
     def _send_last_state_if_possible(self, known: BaseException | None = None, reference: str | None = None) -> None:
         replaying = self._output.replaying
@@ -277,13 +278,15 @@ class _End:
         replaying = self._output.replaying
         if replaying is None or (replaying.has_progressed and self._output.branches.is_caught_up):
             self._output.send_last_state()
-        events = self._output.writer.interrupt(interrupts, usage=self._usage())
+        events = self._output.writer.interrupt(interrupts, usage=self._usage(), metadata=self._calls())
         return self._put(events, Ending(outcome="interrupt", interrupts=interrupts, asked=asked, session=session))
 
     def _end_with_own_event(self) -> Ending:
         event = self._output.ending
         assert event is not None  # noqa: S101
-        event = replace(event, usage=self._usage(event.usage))
+        event = replace(
+            event, usage=self._usage(event.usage), metadata=self._calls() if event.metadata is None else event.metadata
+        )
         if isinstance(event, RunFinishedEvent) and event.outcome is None and self._output.interrupts:
             event = replace(event, outcome=RunFinishedInterruptOutcome(interrupts=self._output.interrupts))
         decode(encode(event), Event, strict=True)
@@ -318,7 +321,7 @@ class _End:
             )
         else:
             self._log("the run failed", cause, code=code, reference=reference)
-        event = RunErrorEvent(message=message, code=code, usage=self._usage())
+        event = RunErrorEvent(message=message, code=code, usage=self._usage(), metadata=self._calls())
         ending = Ending(outcome="error", session=self._context.session, reference=reference, error=cause)
         if self._output.writer.is_finished:
             # The sink refused the terminal event of the writer, so this one is the first that is sent.
@@ -376,6 +379,13 @@ class _End:
         # Usage in the agent's own terminal event includes that of its chat contents.
         usage = aggregate_token_usage([*(self._output.usage if given is None else given), *self._run.usage])
         return usage if usage else None
+
+    def _calls(self) -> dict[str, Any] | None:
+        """Return the usage of each model call as metadata, if that says more than the sums by model."""
+        calls = self._run.usage
+        if len(calls) == len(aggregate_token_usage(calls)):
+            return None
+        return {"aguila": {"modelCalls": decode(encode(calls), list[dict[str, Any]])}}
 
     def _log(self, what: str, error: BaseException, **more: Any) -> None:
         if isinstance(error, StaleLease):  # the sink logs it

@@ -205,6 +205,8 @@ class Run(RunAPI):
     def add_usage(self, usage: TokenUsage) -> None:
         """Add the tokens of one model call, also of a subagent (USE-7). The terminal event carries the sums.
 
+        If a model is called more than once, its metadata also lists the calls: ``metadata["aguila"]["modelCalls"]``.
+
         Usage that an earlier run reported is not counted again in a replay (USE-9). Raises ``EncodeError`` for another
         type, ``DecodeError`` for an invalid count (USE-6).
         """
