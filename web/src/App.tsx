@@ -1,4 +1,5 @@
 import { Chat } from "./chat/Chat";
+import { agentInfo } from "./agentInfo";
 import { Inspector } from "./inspector/Inspector";
 import { TokenBar } from "./TokenBar";
 import { hrefOf, route } from "./router";
@@ -26,6 +27,11 @@ export function App() {
             Inspector
           </a>
         </nav>
+        {agentInfo.value.name !== null && (
+          <span class="agent-name soft" title={agentInfo.value.name}>
+            {agentInfo.value.name}
+          </span>
+        )}
         <TokenBar />
       </header>
       {at.page === "chat" ? <Chat thread={at.thread} run={at.run} /> : <Inspector thread={at.thread} run={at.run} />}

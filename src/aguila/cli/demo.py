@@ -39,6 +39,30 @@ async def agent(run: Run) -> None:
     await FEATURES[keyword_in(question_of(run))](run)
 
 
+setattr(  # noqa: B010 - a function declares its capabilities by an attribute that type checkers do not know
+    agent,
+    "capabilities",
+    {
+        "identity": {
+            "name": "Demo",
+            "description": "Shows every feature of AG-UI by a keyword, without a model and without network.",
+        },
+        "custom": {
+            "suggestions": [
+                "Help: what can I ask for?",
+                "Show me tools",
+                "Show me reasoning",
+                "Ask me for approval",
+                "Ask me something: interrupt",
+                "Let two subagents work",
+                "Use the tools of my frontend",
+                "Show me a generative UI",
+            ]
+        },
+    },
+)
+
+
 def keyword_in(text: str) -> str:
     """Return the first keyword that a text mentions, in singular or plural and any case; ``help`` if none."""
     words = {singular(word) for word in text.lower().split()}
@@ -98,7 +122,9 @@ async def show_tools(run: Run) -> None:
     async with asyncio.TaskGroup() as both:
         both.create_task(look_up("Lisbon", 24))
         both.create_task(look_up("Oslo", 11))
+    run.add_usage(TokenUsage(provider="demo", model="words", input_tokens=3, output_tokens=12))
     await say(run, "It is 24 degrees in Lisbon and 11 in Oslo.")
+    run.add_usage(TokenUsage(provider="demo", model="words", input_tokens=24, output_tokens=10))
 
 
 @feature("state")
@@ -208,7 +234,8 @@ async def show_generative_ui(run: Run) -> None:
     components = [
         {"id": "root", "component": "Column", "children": ["title", "ok"]},
         {"id": "title", "component": "Text", "text": "Book the flight?"},
-        {"id": "ok", "component": "Button", "child": "title", "action": {"event": {"name": "book"}}},
+        {"id": "label", "component": "Text", "text": "Book"},
+        {"id": "ok", "component": "Button", "child": "label", "action": {"event": {"name": "book"}}},
     ]
     create = {"version": "v0.9", "createSurface": {"surfaceId": "flight", "catalogId": A2UI_CATALOG}}
     fill = {"version": "v0.9", "updateComponents": {"surfaceId": "flight", "components": components}}

@@ -151,6 +151,8 @@ def build() -> App:
     if "retention" in options:
         options["retention"] = Retention(**options["retention"])
     options.setdefault("page", serving.is_local)
+    if serving.inspects:
+        options.setdefault("name", serving.target.partition("?")[0])  # the page says what it is in front of
     if serving.is_local:
         options["allowed_hosts"] = [*LOCAL_HOSTS, serving.host, *options.get("allowed_hosts", ())]
     try:

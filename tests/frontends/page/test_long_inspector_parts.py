@@ -26,10 +26,21 @@ def test_the_cost_of_a_run(thread: InspectedThread) -> None:
     panel = one.page.get_by_role("tabpanel")
     expect(panel).to_contain_text("First event after the start")
     expect(panel).to_contain_text(re.compile(r"Longest gap\s*\d+ ms after event"))
-    expect(panel.get_by_role("row", name=re.compile("words"))).to_contain_text("run")
+    expect(panel.get_by_role("row", name=re.compile("words"))).to_contain_text(re.compile("all calls.*19"))
     expect(panel.get_by_role("row", name=re.compile("TEXT_MESSAGE_CONTENT"))).to_be_visible()
     one.tab("Input")
     expect(panel).to_contain_text(thread.id)
+
+
+def test_the_tokens_of_each_model_call(thread: InspectedThread) -> None:
+    thread.play("tools", "r")
+    one = thread.inspect()
+    one.tab("Cost")
+    rows = one.page.get_by_role("tabpanel").get_by_role("row", name=re.compile("demo words"))
+    expect(rows).to_have_count(3)
+    expect(rows.nth(0)).to_contain_text(re.compile("call 1.*3.*12"))
+    expect(rows.nth(1)).to_contain_text(re.compile("call 2.*24.*10"))
+    expect(rows.nth(2)).to_contain_text(re.compile("all calls.*27.*22"))
 
 
 def test_two_runs_are_compared(thread: InspectedThread) -> None:

@@ -120,6 +120,16 @@ def test_every_keyword_of_the_demo_shows_its_feature(server: AguilaProcess, open
         check(chat)
 
 
+def test_a_new_thread_shows_the_agent_and_sends_a_suggestion(
+    server: AguilaProcess, open_page: Callable[..., ChatPage]
+) -> None:
+    chat = open_page(server.url)
+    expect(chat.messages().get_by_role("heading", name="Demo")).to_be_visible()
+    chat.page.get_by_role("button", name="Show me tools").click()
+    chat.sees("It is 24 degrees in Lisbon and 11 in Oslo.")
+    expect(chat.user_message("Show me tools")).to_be_visible()
+
+
 def test_an_attached_image_is_uploaded_answered_and_shown(
     server: AguilaProcess, open_page: Callable[..., ChatPage]
 ) -> None:

@@ -2,6 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { agentInfo } from "../agentInfo";
 import { deleteThread, token, updateThread } from "../protocol/api";
 import type { Json } from "../protocol/types";
 import { hrefOf, navigate } from "../router";
@@ -11,6 +12,7 @@ import { setPageColour } from "./frontendTools";
 import { Messages } from "./Messages";
 import { callOf, PendingCalls, Questions } from "./Questions";
 import { ThreadSession } from "./session";
+import { useFocusAfter } from "./useFocusAfter";
 import { refreshThreads, ThreadList, threads } from "./ThreadList";
 
 /** Draw the chat on one thread; without an id, on a new one. */
@@ -61,7 +63,9 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
     document.title = title === null ? "Aguila" : `${title} · Aguila`;
   }, [title]);
   useOwnCalls(session, pending);
-  const log = useStickyScroll(session.version.value);
+  // The colour that an agent set lasts until the thread is left.
+  useEffect(() => () => void delete document.documentElement.dataset["colour"], []);
+  const { log, isAtEnd, goToEnd } = useStickyScroll(session.version.value);
   return (
     <main
       class={`thread ${isDropping ? "is-dropping" : ""}`}
@@ -83,7 +87,7 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
         <div class="column">
           <div role="log" aria-label="Messages" aria-busy={isRunning} class="messages">
             {session.phase.value === "loading" && <p class="soft">Loading…</p>}
-            {session.phase.value === "ready" && conversation.messages.length === 0 && <Welcome />}
+            {session.phase.value === "ready" && conversation.messages.length === 0 && <Welcome session={session} />}
             <Messages session={session} />
           </div>
           {interrupts.length > 0 && <Questions key={interrupts.map((one) => one.id).join()} session={session} interrupts={interrupts} />}
@@ -91,6 +95,11 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
         </div>
       </div>
       <div class="bottom">
+        {!isAtEnd && (
+          <button class="latest" onClick={goToEnd}>
+            ↓ Latest messages
+          </button>
+        )}
         <div class="column">
           {!session.isConnected.value && (
             <p class="notice is-warn" role="status">
@@ -114,11 +123,23 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
   );
 }
 
-function Welcome() {
+/** Show what the agent says about itself. A suggestion is sent as a message. */
+function Welcome({ session }: { session: ThreadSession }) {
+  const { name, description, suggestions } = agentInfo.value;
   return (
     <div class="welcome">
-      <h1>New thread</h1>
+      <h2>{name ?? "New thread"}</h2>
+      {description !== null && <p>{description}</p>}
       <p class="soft">Write a message to start. Files can be attached, dropped or pasted.</p>
+      {suggestions.length > 0 && (
+        <ul class="plain suggestions" aria-label="Suggestions">
+          {suggestions.map((text) => (
+            <li key={text}>
+              <button onClick={() => void session.send(text)}>{text}</button>
+            </li>
+          ))}
+        </ul>
+      )}
     </div>
   );
 }
@@ -128,6 +149,7 @@ function Welcome() {
 function ThreadHeader({ session, isNew, onList, isListOpen }: { session: ThreadSession; isNew: boolean; onList: () => void; isListOpen: boolean }) {
   session.version.value;
   const [isRenaming, setRenaming] = useState(false);
+  const renameButton = useFocusAfter(isRenaming);
   const [isStateOpen, setStateOpen] = useState(false);
   const dialog = useRef<HTMLDialogElement>(null);
   const isEmpty = isNew && session.conversation.messages.length === 0;
@@ -165,7 +187,7 @@ function ThreadHeader({ session, isNew, onList, isListOpen }: { session: ThreadS
           </button>
           {!isEmpty && (
             <>
-              <button class="quiet" onClick={() => setRenaming(true)}>
+              <button class="quiet" ref={renameButton} onClick={() => setRenaming(true)}>
                 Rename
               </button>
               <button
@@ -274,19 +296,28 @@ function useOwnCalls(session: ThreadSession, pending: readonly string[]): void {
 /** Keep the end of the messages in view, unless the user has scrolled up. */
 function useStickyScroll(version: number) {
   const element = useRef<HTMLDivElement>(null);
-  const isAtEnd = useRef(true);
+  const follows = useRef(true);
+  const [isAtEnd, setAtEnd] = useState(true);
   useEffect(() => {
     const scroller = element.current!;
-    const onScroll = () => (isAtEnd.current = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 60);
+    const onScroll = () => {
+      follows.current = scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 60;
+      setAtEnd(follows.current);
+    };
     scroller.addEventListener("scroll", onScroll, { passive: true });
     return () => scroller.removeEventListener("scroll", onScroll);
   }, []);
   useLayoutEffect(() => {
     const scroller = element.current!;
-    if (!isAtEnd.current) return;
+    if (!follows.current) return;
     const questions = scroller.querySelector(".questions");
     const top = questions === null ? Infinity : questions.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scroller.scrollTop;
     scroller.scrollTop = Math.min(scroller.scrollHeight, top - 16); // a long form is shown from its beginning
   }, [version]);
-  return element;
+  const goToEnd = () => {
+    const scroller = element.current!;
+    scroller.scrollTop = scroller.scrollHeight;
+    follows.current = true;
+  };
+  return { log: element, isAtEnd, goToEnd };
 }

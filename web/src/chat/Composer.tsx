@@ -46,6 +46,10 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
     element.style.height = `${Math.min(240, element.scrollHeight + 2)}px`;
   }, [text.value]);
   useEffect(() => area.current?.focus(), [session]);
+  useEffect(() => {
+    // A form that was answered, or a button that has gone, leaves the focus nowhere. A touch screen would open its keyboard.
+    if (!isBlocked && hasNoFocus() && matchMedia("(pointer: fine)").matches) area.current?.focus();
+  }, [isBlocked, isRunning]);
   const send = async () => {
     if (!canSend) return;
     const content = contentOf(text.value, files);
@@ -135,6 +139,10 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
       </div>
     </form>
   );
+}
+
+function hasNoFocus(): boolean {
+  return document.activeElement === null || document.activeElement === document.body;
 }
 
 function contentOf(text: string, files: readonly Attachment[]): string | Part[] {

@@ -3,6 +3,7 @@
 import DOMPurify from "dompurify";
 import { Marked, type Token } from "marked";
 import { memo } from "preact/compat";
+import { CopyButton } from "./CopyButton";
 
 const marked = new Marked({
   gfm: true,
@@ -47,10 +48,25 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
 
 const Block = memo(
   function Block({ token }: { token: Token; raw: string }) {
+    if (token.type === "code") return <CodeBlock language={String(token["lang"] ?? "")} code={String(token["text"])} />;
     return <div dangerouslySetInnerHTML={{ __html: sanitise(marked.parser([token])) }} />;
   },
   (before, after) => before.raw === after.raw,
 );
+
+function CodeBlock({ language, code }: { language: string; code: string }) {
+  return (
+    <div class="code-block">
+      <div class="code-head soft">
+        <span>{language}</span>
+        <CopyButton text={() => code} />
+      </div>
+      <pre tabIndex={0} aria-label={language === "" ? "Code" : `Code, ${language}`}>
+        <code>{code}</code>
+      </pre>
+    </div>
+  );
+}
 
 /** Convert Markdown to HTML that executes and loads nothing. */
 export function toHtml(text: string): string {

@@ -7,11 +7,13 @@ import type { Span, Step, Subagent } from "../protocol/reducer";
 import type { ActivityMessage, AssistantMessage, Json, Message, Part, ReasoningMessage, ToolCall, ToolMessage, UserMessage } from "../protocol/types";
 import { hrefOf } from "../router";
 import { A2ui } from "./A2ui";
+import { CopyButton } from "./CopyButton";
 import { formatDuration, formatUsage, isObject, prettyJson } from "./format";
 import { Markdown } from "./Markdown";
 import { Media, Parts } from "./Media";
 import type { Entry, RunLayout } from "./runLayout";
 import type { ThreadSession } from "./session";
+import { useFocusAfter } from "./useFocusAfter";
 
 type Section = { kind: "message"; message: Message } | { kind: "run"; runId: string; isLastOfTurn: boolean; from: number };
 
@@ -100,6 +102,7 @@ function SingleMessage({ session, message, results }: Shared & { message: Messag
 function UserBox({ session, message }: { session: ThreadSession; message: UserMessage }) {
   session.version.value; // the session changes without new props
   const [isEditing, setEditing] = useState(false);
+  const editButton = useFocusAfter(isEditing);
   const run = session.turnOf(message);
   const siblings = run === undefined ? [] : session.tree.siblings(run);
   const at = siblings.findIndex((node) => node.runId === run);
@@ -137,7 +140,7 @@ function UserBox({ session, message }: { session: ThreadSession; message: UserMe
           )}
           {run !== undefined && isIdle && (
             <>
-              <button class="quiet" onClick={() => setEditing(true)}>
+              <button class="quiet" ref={editButton} onClick={() => setEditing(true)}>
                 Edit
               </button>
               <button class="quiet" onClick={() => void session.branch(message)}>
@@ -206,7 +209,9 @@ function RunBox({ session, runId, isLastOfTurn, from, byId, results }: Shared & 
         <div class="actions run-footer">
           {details.length > 0 && <span class="soft">{details.join(" · ")}</span>}
           {textOfRun(layout, byId) !== "" && <CopyButton text={() => textOfRun(layout, byId)} />}
-          <a href={hrefOf("inspect", session.id, runId)}>Inspect</a>
+          <a class="quiet" href={hrefOf("inspect", session.id, runId)}>
+            Inspect
+          </a>
         </div>
       )}
     </div>
@@ -343,12 +348,14 @@ function CallCard({ call, result, span, isOpen, isPending }: { call: ToolCall; r
         <code class="call-name">{call.function.name}</code>
         <span class="soft">{[status, result !== undefined && spanText(span)].filter(Boolean).join(" · ")}</span>
       </summary>
+      {call.function.arguments !== "" && <Caption text="Arguments" />}
       {call.function.arguments !== "" && (
         <pre tabIndex={0} aria-label="Arguments">
           {isOpen ? call.function.arguments : prettyJson(call.function.arguments)}
         </pre>
       )}
       {error !== undefined && <p class="is-bad">{error}</p>}
+      {result !== undefined && <Caption text="Result" />}
       {result !== undefined &&
         (typeof result.content === "string" ? (
           <pre tabIndex={0} aria-label="Result" class="call-result">
@@ -360,6 +367,15 @@ function CallCard({ call, result, span, isOpen, isPending }: { call: ToolCall; r
           </div>
         ))}
     </details>
+  );
+}
+
+/** What the block below is, for the eye: the block itself has the same label. */
+function Caption({ text }: { text: string }) {
+  return (
+    <div class="caption soft" aria-hidden="true">
+      {text}
+    </div>
   );
 }
 
@@ -417,23 +433,6 @@ export function Fold({ summary, json, text, isOpen = false }: { summary: string;
         {text ?? JSON.stringify(json, null, 2)}
       </pre>
     </details>
-  );
-}
-
-function CopyButton({ text }: { text: () => string }) {
-  const [isCopied, setCopied] = useState(false);
-  return (
-    <button
-      class="quiet"
-      onClick={() => {
-        void navigator.clipboard?.writeText(text()).then(() => {
-          setCopied(true);
-          setTimeout(() => setCopied(false), 1_500);
-        });
-      }}
-    >
-      {isCopied ? "Copied" : "Copy"}
-    </button>
   );
 }
 

@@ -1,12 +1,13 @@
 /** What waits for the user: interrupts, approvals, and calls of front-end tools. */
 
-import { useId, useState } from "preact/hooks";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { uploadFile } from "../protocol/api";
 import type { Interrupt, Json, ResumeEntry, ToolCall } from "../protocol/types";
 import { formatDuration, isObject, parseJson } from "./format";
 import { setPageColour, TOOLS } from "./frontendTools";
 import { findProblems, initialValue, JsonField, SchemaForm, type Schema } from "./SchemaForm";
 import type { ThreadSession } from "./session";
+import { useFocusAfter } from "./useFocusAfter";
 
 type Answer = { status: "resolved"; payload: Json } | { status: "cancelled" };
 
@@ -68,8 +69,17 @@ function AnswerForm({ schema, onAnswer }: { schema: Schema; onAnswer: (answer: A
   const id = useId();
   const [value, setValue] = useState(() => initialValue(schema));
   const [problems, setProblems] = useState<string[]>([]);
+  const form = useRef<HTMLFormElement>(null);
+  useEffect(() => {
+    // Whoever waits in the empty composer can answer at once.
+    const focused = document.activeElement;
+    if (focused instanceof HTMLTextAreaElement && focused.ariaLabel === "Message" && focused.value === "") {
+      form.current!.querySelector<HTMLElement>("input, select, textarea")?.focus();
+    }
+  }, []);
   return (
     <form
+      ref={form}
       noValidate
       onSubmit={(event) => {
         event.preventDefault();
@@ -102,6 +112,11 @@ function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer
   const [args, setArgs] = useState<Json | undefined>(original);
   const [isRejecting, setRejecting] = useState(false);
   const [reason, setReason] = useState("");
+  const reasonInput = useRef<HTMLInputElement>(null);
+  const rejectButton = useFocusAfter(isRejecting);
+  useEffect(() => {
+    if (isRejecting) reasonInput.current?.focus();
+  }, [isRejecting]);
   const isEdited = JSON.stringify(args) !== JSON.stringify(original);
   if (isRejecting) {
     return (
@@ -115,7 +130,7 @@ function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer
           <label for={id}>
             Reason<span class="soft"> (optional)</span>
           </label>
-          <input id={id} value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
+          <input id={id} ref={reasonInput} value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
         </div>
         <div class="row">
           <button class="danger" type="submit">
@@ -140,7 +155,7 @@ function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer
         <button class="primary" type="submit" disabled={args === undefined}>
           {isEdited ? "Approve with changes" : "Approve"}
         </button>
-        <button type="button" onClick={() => setRejecting(true)}>
+        <button type="button" ref={rejectButton} onClick={() => setRejecting(true)}>
           Reject…
         </button>
         <button type="button" onClick={() => onAnswer({ status: "cancelled" })}>

@@ -15,11 +15,13 @@ type Props = {
   cursor: Signal<number>;
   span: Signal<number | null>;
   findings: ReadonlySignal<ReadonlyMap<number, "error" | "warning" | "note">>;
+  /** Whether the run goes on: the list then stays at its end, unless the reader scrolls away. */
+  isLive: boolean;
   /** The indexes that pass the filter, or null for all. The caller copies them. */
   shown: Signal<Uint32Array | null>;
 };
 
-export function EventList({ model, version, cursor, span, findings, shown }: Props) {
+export function EventList({ model, version, cursor, span, findings, isLive, shown }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const top = useSignal(0);
   const height = useSignal(400);
@@ -48,12 +50,14 @@ export function EventList({ model, version, cursor, span, findings, shown }: Pro
     else if (at + ROW > element.scrollTop + element.clientHeight) element.scrollTop = at + ROW - element.clientHeight;
   }, [cursor.value, list]);
 
-  // Stay at the end of a live run, unless the reader has scrolled away.
-  const wasAtEnd = useRef(false);
+  const wasAtEnd = useRef(isLive);
   useEffect(() => {
     const element = scroller.current!;
     if (wasAtEnd.current && cursor.value === -1) element.scrollTop = count * ROW;
   }, [count]);
+  useEffect(() => {
+    if (isLive) wasAtEnd.current = true;
+  }, [isLive]);
 
   function onKey(event: KeyboardEvent): void {
     const page = Math.max(1, Math.floor(height.value / ROW) - 1);

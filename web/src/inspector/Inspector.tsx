@@ -4,7 +4,7 @@ import { useComputed, useSignal, type ReadonlySignal, type Signal } from "@preac
 import { useEffect, useRef } from "preact/hooks";
 import { getRecording, getThread, listThreads, threadEvents, token } from "../protocol/api";
 import { readBatches } from "../protocol/stream";
-import type { Finding, RunRecord, StoredEvent, ThreadSummary } from "../protocol/types";
+import type { Finding, Message, RunRecord, StoredEvent, ThreadSummary } from "../protocol/types";
 import { hrefOf, navigate } from "../router";
 import { Compare } from "./Compare";
 import { asCurl, asJson, asPytest, saveText } from "./copy";
@@ -19,6 +19,9 @@ import "./inspector.css";
 const REFRESH = 3000;
 /** A test with more events than these is no test that someone reads. */
 const MOST_TESTED = 5000;
+
+/** On a narrow screen, what is not needed at first is folded. */
+const isNarrow = matchMedia("(max-width: 800px)").matches;
 
 type Recording = { name: string; runs: RecordedRun[]; findings: Finding[] | null };
 
@@ -159,9 +162,23 @@ function useThreads(error: Signal<string | null>) {
   return { threads, next, loadMore };
 }
 
+/** A run with a name for people: the message that started it, or its id. */
+type NamedRun = RunRecord & { name: string };
+
+/** Name runs by the messages of the page, whose ids carry that of their run. */
+function withNames(runs: readonly RunRecord[], messages: readonly Message[]): NamedRun[] {
+  const names = new Map<string, string>();
+  for (const { id, role, content } of messages) {
+    if (role !== "user" || !id.startsWith("user-")) continue;
+    const text = typeof content === "string" ? content : content.map((part) => (part.type === "text" ? part.text : "")).join(" ");
+    if (text.trim() !== "") names.set(id.slice(5), text.trim());
+  }
+  return runs.map((run) => ({ ...run, name: names.get(run.runId) ?? run.runId }));
+}
+
 /** The runs of a thread, read again when their number or the end of the log has changed. */
-function useRuns(thread: string | null, threads: ReadonlySignal<ThreadSummary[]>, error: Signal<string | null>): Signal<RunRecord[]> {
-  const runs = useSignal<RunRecord[]>([]);
+function useRuns(thread: string | null, threads: ReadonlySignal<ThreadSummary[]>, error: Signal<string | null>): Signal<NamedRun[]> {
+  const runs = useSignal<NamedRun[]>([]);
   const summary = threads.value.find((one) => one.threadId === thread);
   const state = summary === undefined ? "" : `${summary.runs} ${summary.runningRunId ?? ""}`;
   useEffect(() => {
@@ -172,7 +189,7 @@ function useRuns(thread: string | null, threads: ReadonlySignal<ThreadSummary[]>
     let isCurrent = true;
     getThread(thread).then(
       (found) => {
-        if (isCurrent) runs.value = found.runs;
+        if (isCurrent) runs.value = withNames(found.runs, found.messages);
       },
       (problem: unknown) => {
         if (isCurrent) error.value = messageOf(problem);
@@ -189,7 +206,7 @@ type SidebarProps = {
   thread: string | null;
   run: string | null;
   threads: ThreadSummary[];
-  runs: RunRecord[];
+  runs: NamedRun[];
   recording: Signal<Recording | null>;
   recordedRun: Signal<number>;
   onFile: (file: File | undefined) => void;
@@ -199,7 +216,7 @@ type SidebarProps = {
 
 function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile, onMore }: SidebarProps) {
   const file = useRef<HTMLInputElement>(null);
-  const isFolded = useSignal(matchMedia("(max-width: 800px)").matches);
+  const isFolded = useSignal(isNarrow);
   const shown = recording.value;
   const known = threads.some((one) => one.threadId === thread);
   return (
@@ -263,7 +280,7 @@ function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile, o
   );
 }
 
-type ThreadItemProps = { thread: string; title: string; isRunning: boolean; isCurrent: boolean; run: string | null; runs: RunRecord[] };
+type ThreadItemProps = { thread: string; title: string; isRunning: boolean; isCurrent: boolean; run: string | null; runs: NamedRun[] };
 
 function ThreadItem({ thread, title, isRunning, isCurrent, run, runs }: ThreadItemProps) {
   return (
@@ -277,7 +294,7 @@ function ThreadItem({ thread, title, isRunning, isCurrent, run, runs }: ThreadIt
             <li key={one.runId}>
               <a class="item" href={hrefOf("inspect", thread, one.runId)} title={one.runId} aria-current={one.runId === run ? "true" : undefined}>
                 <span class={`run-state ${one.status}`} role="img" aria-label={one.status} />
-                <span class="mono title">{one.runId}</span>
+                <span class={one.name === one.runId ? "mono title" : "title"}>{one.name}</span>
                 <span class="soft">{one.endedAt === null ? "" : duration((one.endedAt - one.startedAt) * 1000)}</span>
               </a>
             </li>
@@ -293,7 +310,7 @@ function RecordedRunPage({ recording, at }: { recording: Recording; at: number }
   return <RunPage view={view} record={null} others={[]} compared={null} />;
 }
 
-type StoredRunPageProps = { thread: string; run: string; runs: RunRecord[]; compared: Signal<string | null> };
+type StoredRunPageProps = { thread: string; run: string; runs: NamedRun[]; compared: Signal<string | null> };
 
 function StoredRunPage({ thread, run, runs, compared }: StoredRunPageProps) {
   const view = useView(() => openRun(thread, run));
@@ -332,7 +349,7 @@ function useView(open: () => RunView): RunView {
 const TABS = ["Event", "State", "Messages", "Violations", "Cost", "Input"] as const;
 type Tab = (typeof TABS)[number];
 
-type RunPageProps = { view: RunView; record: RunRecord | null; others: RunRecord[]; compared: Signal<string | null> | null };
+type RunPageProps = { view: RunView; record: RunRecord | null; others: NamedRun[]; compared: Signal<string | null> | null };
 
 function RunPage({ view, record, others, compared }: RunPageProps) {
   const { model, version } = view;
@@ -365,7 +382,7 @@ function RunPage({ view, record, others, compared }: RunPageProps) {
       <Timeline model={model} version={version} cursor={cursor} span={span} onSpan={selectSpan} marks={marks} label="Timeline" />
       <Slider view={view} cursor={cursor} />
       <div class="split">
-        <EventList model={model} version={version} cursor={cursor} span={span} findings={findings} shown={shown} />
+        <EventList model={model} version={version} cursor={cursor} span={span} findings={findings} isLive={record !== null && record.endedAt === null} shown={shown} />
         <section class="panel" aria-label="Details">
           <div class="tabs" role="tablist" aria-label="Details" onKeyDown={(event) => moveTab(event, tab)}>
             {TABS.map((name) => (
@@ -436,29 +453,33 @@ function RunBar({ view, record, others, compared, cursor, shown }: RunBarProps) 
         {number(model.length)} events{model.hasTimes ? `, ${duration((model.times.at(-1) ?? 0) - (model.times[0] ?? 0))}` : ""}, {bytes(model.bytes)}
       </span>
       {view.error.value !== null && <span class="bad">{view.error.value}</span>}
-      <span class="grow" />
-      <CopyButton text={() => asJson(selected())}>{cursor.value === -1 ? (shown.value === null ? "Copy all as JSON" : "Copy shown as JSON") : "Copy event as JSON"}</CopyButton>
-      <CopyButton text={() => asCurl(view)}>Copy as curl</CopyButton>
-      {model.hasSeed && count <= MOST_TESTED && <CopyButton text={() => asPytest(view, count)}>Copy as pytest</CopyButton>}
-      {compared !== null && others.length > 0 && (
-        <select aria-label="Compare with another run" value="" onChange={(event) => (compared.value = event.currentTarget.value || null)}>
-          <option value="">Compare with…</option>
-          {others.map((one) => (
-            <option key={one.runId} value={one.runId}>
-              {one.runId}
-              {record !== null && one.parentRunId === record.parentRunId ? " (same parent)" : ""}
-            </option>
-          ))}
-        </select>
-      )}
-      <button type="button" class="small" onClick={() => saveText(`${view.run}.jsonl`, writeRecording(view.input.value, model.events, model.hasTimes ? model.times : null))}>
-        Download run
-      </button>
-      {view.thread !== null && (
-        <button type="button" class="small" onClick={() => void downloadThread(view.thread!)}>
-          Download thread
-        </button>
-      )}
+      <details class="run-more" open={!isNarrow}>
+        <summary>Copy, compare, download</summary>
+        <div class="run-actions">
+          <CopyButton text={() => asJson(selected())}>{cursor.value === -1 ? (shown.value === null ? "Copy all as JSON" : "Copy shown as JSON") : "Copy event as JSON"}</CopyButton>
+          <CopyButton text={() => asCurl(view)}>Copy as curl</CopyButton>
+          {model.hasSeed && count <= MOST_TESTED && <CopyButton text={() => asPytest(view, count)}>Copy as pytest</CopyButton>}
+          {compared !== null && others.length > 0 && (
+            <select aria-label="Compare with another run" value="" onChange={(event) => (compared.value = event.currentTarget.value || null)}>
+              <option value="">Compare with…</option>
+              {others.map((one) => (
+                <option key={one.runId} value={one.runId}>
+                  {one.name}
+                  {record !== null && one.parentRunId === record.parentRunId ? " (same parent)" : ""}
+                </option>
+              ))}
+            </select>
+          )}
+          <button type="button" class="small" onClick={() => saveText(`${view.run}.jsonl`, writeRecording(view.input.value, model.events, model.hasTimes ? model.times : null))}>
+            Download run
+          </button>
+          {view.thread !== null && (
+            <button type="button" class="small" onClick={() => void downloadThread(view.thread!)}>
+              Download thread
+            </button>
+          )}
+        </div>
+      </details>
     </div>
   );
 }

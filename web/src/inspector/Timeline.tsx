@@ -271,7 +271,7 @@ function draw(
       context.rect(left, top, wide - 2, ROW);
       context.clip();
       context.fillStyle = text;
-      context.fillText(span.label, Math.max(left, 0) + 6, top + (ROW - 3) / 2 + 0.5);
+      context.fillText(span.preview || span.label, Math.max(left, 0) + 6, top + (ROW - 3) / 2 + 0.5);
       context.restore();
     }
   }

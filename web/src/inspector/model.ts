@@ -21,6 +21,9 @@ export class RunModel {
   /** The span of each event, or NO_SPAN. */
   readonly spanOf: number[] = [];
   readonly types = new Map<string, { count: number; bytes: number }>();
+  /** The tokens by model, as the end of the run has them. */
+  readonly sums: TokenUsage[] = [];
+  /** The tokens of single model calls. */
   readonly usage: Usage[] = [];
   bytes = 0;
   longestGap: Gap | null = null;
@@ -104,7 +107,10 @@ export class RunModel {
 
   #collectUsage(event: AguiEvent, index: number): void {
     if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") {
-      for (const entry of event.usage ?? []) this.usage.push({ entry, where: "run", index });
+      for (const entry of event.usage ?? []) this.sums.push(entry);
+      const own = event.metadata?.["aguila"];
+      const calls = typeof own === "object" && own !== null && !Array.isArray(own) ? own["modelCalls"] : undefined;
+      if (Array.isArray(calls)) calls.forEach((entry, at) => this.usage.push({ entry: entry as TokenUsage, where: `call ${at + 1}`, index }));
       return;
     }
     const own = event.metadata?.["usage"];

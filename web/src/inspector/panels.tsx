@@ -370,15 +370,15 @@ function UsageRow({ entry, where }: { entry: TokenUsage; where: string }) {
 }
 
 export function UsageTable({ model }: { model: RunModel }) {
-  const totals = totalsOf(model.usage);
-  if (model.usage.length === 0) return <Empty>The run reports no token usage.</Empty>;
+  const sums = model.sums.length > 0 ? model.sums : totalsOf(model.usage);
+  if (model.usage.length + sums.length === 0) return <Empty>The run reports no token usage.</Empty>;
   return (
     <div class="table">
       <table>
         <thead>
           <tr>
             <th scope="col">Model</th>
-            <th scope="col">Reported by</th>
+            <th scope="col">Call</th>
             {COUNTS.map(([, name]) => (
               <th key={name} scope="col" class="num">
                 {name}
@@ -390,8 +390,8 @@ export function UsageTable({ model }: { model: RunModel }) {
           {model.usage.map(({ entry, where }, at) => (
             <UsageRow key={at} entry={entry} where={where} />
           ))}
-          {totals.map((entry) => (
-            <UsageRow key={nameOf(entry)} entry={entry} where="together" />
+          {sums.map((entry) => (
+            <UsageRow key={nameOf(entry)} entry={entry} where="all calls" />
           ))}
         </tbody>
       </table>

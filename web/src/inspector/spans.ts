@@ -10,6 +10,8 @@ export type TimelineSpan = {
   readonly kind: SpanKind;
   readonly id: string;
   readonly label: string;
+  /** The beginning of a text or a thought. */
+  preview: string;
   readonly parent: number | null;
   readonly row: number;
   readonly start: number;
@@ -20,6 +22,7 @@ export type TimelineSpan = {
 };
 
 export const NO_SPAN = -1;
+const PREVIEW = 60;
 
 /** Collects spans event by event. The cost of an event does not depend on the number of spans. */
 export class SpanBuilder {
@@ -39,7 +42,7 @@ export class SpanBuilder {
       case "TEXT_MESSAGE_START":
         return this.#start("text", event.messageId, event.role ?? "assistant", owner, index, time);
       case "TEXT_MESSAGE_CONTENT":
-        return this.#touch(`text ${event.messageId}`, index, owner);
+        return this.#write(`text ${event.messageId}`, event.delta, index, owner);
       case "TEXT_MESSAGE_END":
         return this.#end(`text ${event.messageId}`, index, time, owner);
       case "REASONING_START":
@@ -49,7 +52,7 @@ export class SpanBuilder {
       case "REASONING_MESSAGE_START":
         return this.#start("reasoning", event.messageId, "reasoning", owner, index, time);
       case "REASONING_MESSAGE_CONTENT":
-        return this.#touch(`reasoning ${event.messageId}`, index, owner);
+        return this.#write(`reasoning ${event.messageId}`, event.delta, index, owner);
       case "REASONING_MESSAGE_END":
         return this.#end(`reasoning ${event.messageId}`, index, time, owner);
       case "TOOL_CALL_START":
@@ -111,7 +114,7 @@ export class SpanBuilder {
     this.#rowEnds[row] = Infinity;
     this.rows = Math.max(this.rows, row + 1);
     const at = this.spans.length;
-    this.spans.push({ at, kind, id, label, parent, row, start: time, first: index, end: null, last: index, hasFailed: false });
+    this.spans.push({ at, kind, id, label, preview: "", parent, row, start: time, first: index, end: null, last: index, hasFailed: false });
     this.#open.set(`${kind} ${id}`, at);
     return at;
   }
@@ -120,6 +123,13 @@ export class SpanBuilder {
     const at = this.#open.get(key);
     if (at === undefined) return this.#containerOf(owner);
     this.spans[at]!.last = index;
+    return at;
+  }
+
+  #write(key: string, delta: string, index: number, owner: string | null): number {
+    const at = this.#touch(key, index, owner);
+    const span = this.#open.get(key) === at ? this.spans[at] : undefined;
+    if (span !== undefined && span.preview.length < PREVIEW) span.preview += delta.slice(0, PREVIEW).replaceAll("\n", " ");
     return at;
   }
 
