@@ -298,6 +298,14 @@ class TooManyRuns(StoreError):
     """The scope has reached its limit of active runs, in all processes that share the store."""
 
 
+class QuotaExceeded(StoreError):
+    """A scope, or the store, holds as much as a quota allows. ``quota`` is the quota: a field of ``store.Quotas``."""
+
+    def __init__(self, message: str, *, quota: str) -> None:
+        super().__init__(message)
+        self.quota = quota
+
+
 class RunExists(StoreError):
     """The run id was used on this thread before (ENV-11). ``run`` is the record of that run."""
 

@@ -15,13 +15,18 @@ from aguila.store import PostgresStore, Store
 from aguila.store.archive import ThreadArchive
 from aguila.store.copying import Restored, copy_store
 from aguila.store.locations import describe_location, make_store, sqlite_path
-from aguila.store.sqlite.check import check_file, compact_file, count_content
+from aguila.store.sqlite.check import check_file, compact_file, count_content, rebuild_usage
 from aguila.store.sqlite.migrations import read_schema
 
 
-def check(location: str, *, as_json: bool) -> int:
-    """Print everything that breaks the contract of a store; return how much."""
+def check(location: str, *, as_json: bool, repairs_usage: bool) -> int:
+    """Print everything that breaks the contract of a store; return how much.
+
+    ``repairs_usage``: first count again what each scope holds.
+    """
     path = _existing_file(location)
+    if repairs_usage:
+        rebuild_usage(path)
     count = 0
     for damage in check_file(path):
         count += 1

@@ -13,6 +13,7 @@ from aguila.store.base import (
     Lease,
     MetadataFilter,
     Outcome,
+    Quotas,
     Retention,
     RunEnd,
     RunProjection,
@@ -21,6 +22,7 @@ from aguila.store.base import (
     StoredProjection,
     ThreadSummary,
     ThreadUpdate,
+    Usage,
 )
 from aguila.store.memory.store import MemoryStore
 from aguila.store.sqlite.store import SQLiteStore
@@ -41,6 +43,7 @@ __all__ = [
     "MetadataFilter",
     "Outcome",
     "PostgresStore",
+    "Quotas",
     "Retention",
     "RunEnd",
     "RunProjection",
@@ -50,6 +53,7 @@ __all__ = [
     "StoredProjection",
     "ThreadSummary",
     "ThreadUpdate",
+    "Usage",
 ]
 
 

@@ -281,12 +281,55 @@ RECENT_THREADS: Final = 1_000
 """How many threads of a scope ``Store.run_thread`` searches."""
 
 
-class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """How much ``Store.prune`` keeps in all scopes together. None sets no limit.
+class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a scope, or the store, holds.
 
-    Threads without an open run and files without a thread are removed, oldest first. A file has no thread if it was
-    stored without one or for one that never ran. ``max_bytes`` counts events, inputs, projections, interrupts,
-    sessions, recorded effects, titles, metadata and files.
+    ``files`` are uploads; ``bytes`` counts what ``Retention.max_bytes`` counts. The inline files of messages count as
+    bytes only.
+    """
+
+    threads: int = 0
+    files: int = 0
+    bytes: int = 0
+
+
+class Quotas(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a scope and the whole store may hold. None sets no limit.
+
+    A run is refused if as many bytes are stored as allowed, or if it would create a thread too many; an upload, if it
+    would exceed the bytes or the files. A run that has begun is never ended by a quota, so it may exceed the bytes.
+    The quotas of the store count what other scopes write in a run when that run ends.
+    """
+
+    threads_per_scope: int | None = None
+    files_per_scope: int | None = None
+    bytes_per_scope: int | None = None
+    threads: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+
+    @property
+    def is_total(self) -> bool:
+        """Whether a quota of the store is set."""
+        return self.threads is not None or self.files is not None or self.bytes is not None
+
+    def find_exceeded(self, scope: Usage, store: Usage, *, new: Usage) -> str | None:
+        """Return the first quota that ``new`` would exceed, or None."""
+        for kind in ("threads", "files", "bytes"):
+            added = getattr(new, kind)
+            for used, name in ((scope, f"{kind}_per_scope"), (store, kind)):
+                most = getattr(self, name)
+                if added and most is not None and getattr(used, kind) + added > most:
+                    return name
+        return None
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """How much ``Store.prune`` keeps of each scope. None sets no limit.
+
+    One scope's threads and files never displace another's. Threads without an open run and files without a thread are
+    removed, oldest first. A file has no thread if it was stored without one or for one that never ran. ``max_bytes``
+    counts events, inputs, projections, interrupts, sessions, recorded effects, titles, metadata and files.
     """
 
     max_age: float | None = None
@@ -296,7 +339,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds after its end from which on the server compacts a run; ``prune`` does not."""
 
     def is_exceeded(self, *, age: float, size: int, threads: int = 0) -> bool:
-        """Return whether to remove an entry of this age while the store holds this many bytes and threads."""
+        """Return whether to remove an entry of this age while its scope holds this many bytes and threads."""
         return (
             (self.max_age is not None and age > self.max_age)
             or (self.max_bytes is not None and size > self.max_bytes)
@@ -365,6 +408,7 @@ class Store(ABC):
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
+        quotas: Quotas | None = None,
     ) -> Awaitable[tuple[Lease, Batch]]:
         """Start a run: claim its id and the interrupts in ``claims``, and append its first events.
 
@@ -382,6 +426,7 @@ class Store(ABC):
         * ``RunExists``: the run id was used on this thread.
         * ``ThreadBusy``: the thread has an open run.
         * ``TooManyRuns``: ``max_running`` runs of the scope are open, in all processes together.
+        * ``QuotaExceeded``: the scope or the store holds as much as ``quotas`` allows.
         * ``ThreadMoved``: the last event is not ``after``, or an interrupt is open that is not in ``waiting``.
         * ``InterruptTaken``: a claimed interrupt is not open, or the thread never raised it.
         """
@@ -554,7 +599,14 @@ class Store(ABC):
 
     @abstractmethod
     async def prune(self, retention: Retention) -> int:
-        """Remove threads and files of every scope beyond the retention; return the number of removed threads."""
+        """Remove the threads and files of each scope beyond the retention; return the number of removed threads."""
+
+    @abstractmethod
+    async def usage(self, scope: str | None = None) -> Usage:
+        """Return what a scope holds, in constant time; without a scope, what the store holds.
+
+        That of the store does not count what a run that is still open has written.
+        """
 
     # Projections
 
@@ -625,11 +677,19 @@ class Store(ABC):
 
     @abstractmethod
     async def put_blob(
-        self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
+        self,
+        scope: str,
+        data: bytes,
+        *,
+        media_type: str,
+        filename: str | None = None,
+        thread_id: str | None = None,
+        quotas: Quotas | None = None,
     ) -> Blob:
         """Store a file. With ``thread_id``, the file is removed with that thread, which need not exist yet.
 
-        The file stays while another thread holds it, and if it was also stored without a thread.
+        The file stays while another thread holds it, and if it was also stored without a thread. Raises
+        ``QuotaExceeded`` for a new file that ``quotas`` does not allow.
         """
 
     @abstractmethod

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aguila.store.base import Lease
+from aguila.store.base import Lease, Quotas
 
 
 class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -23,3 +23,4 @@ class NewRun(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     max_running: int | None
     agent: str
     sent_run_id: str | None
+    quotas: Quotas | None = None

@@ -6,6 +6,7 @@ from aguila.errors import (
     AgentMismatch,
     InterruptTaken,
     NotFound,
+    QuotaExceeded,
     RunExists,
     StaleLease,
     StoreUnavailable,
@@ -60,6 +61,12 @@ def thread_exists(thread_id: str) -> ThreadExists:
 def too_many_runs(running: int) -> TooManyRuns:
     """The scope has as many open runs as it may have."""
     return TooManyRuns(f"{running} runs of this scope are open, which is the maximum; wait for one to end")
+
+
+def quota_exceeded(quota: str) -> QuotaExceeded:
+    """A scope or the store is full."""
+    holder = "scope" if quota.endswith("_per_scope") else "store"
+    return QuotaExceeded(f"the {holder} holds as much as the quota {quota} allows; remove something", quota=quota)
 
 
 def thread_moved(interrupt_id: str) -> ThreadMoved:

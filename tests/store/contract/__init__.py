@@ -32,6 +32,7 @@ from contract.inputs import InputsContract
 from contract.log import LogContract
 from contract.model import play
 from contract.projections import ProjectionsContract
+from contract.quotas import QuotasContract
 from contract.runs import RunsContract
 from contract.support import (
     DEADLINE,
@@ -57,6 +58,7 @@ class StoreContract(
     ThreadsContract,
     ViewersContract,
     ArchivesContract,
+    QuotasContract,
 ):
     """All parts of the contract. ``STEPS``: the length of a random history."""
 

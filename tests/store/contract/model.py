@@ -248,6 +248,7 @@ async def play(store: Store, clock: Any, rng: random.Random, steps: int) -> None
         listed = [summary.thread_id for summary in await store.threads(scope)]
         mine = {key[1]: thread for key, thread in model.threads.items() if key[0] == scope}
         assert set(listed) == set(mine)
+        assert (await store.usage(scope)).threads == len(mine)
         # An append may move a thread whose run is open.
         closed = [name for name in listed if mine[name].open is None]
         assert closed == sorted(closed, key=lambda name: mine[name].touched, reverse=True)

@@ -13,7 +13,7 @@ from waiting import DEADLINE
 from aguila.errors import (
     StoreError,
 )
-from aguila.store import DEFAULT_AGENT, Batch, Lease, RunEnd, Store
+from aguila.store import DEFAULT_AGENT, Batch, Lease, Quotas, RunEnd, Store
 
 LEASE = 30.0
 """Seconds that a test waits for a condition."""
@@ -68,6 +68,7 @@ async def start(
     after: int | None = None,
     max_running: int | None = None,
     agent: str = DEFAULT_AGENT,
+    quotas: Quotas | None = None,
 ) -> Lease:
     lease, _ = await store.begin(
         scope,
@@ -83,6 +84,7 @@ async def start(
         after=after,
         max_running=max_running,
         agent=agent,
+        quotas=quotas,
     )
     return lease
 

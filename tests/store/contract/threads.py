@@ -273,15 +273,15 @@ class ThreadsContract(StoreTest):
         assert [summary.thread_id for summary in await store.threads("a")] == ["running"]
         assert await store.last("b", "young") == 2
 
-    async def test_prune_by_count_removes_the_oldest_of_all_scopes_but_no_running_one(self, store: Store, clock: Clock):
+    async def test_prune_by_count_removes_the_oldest_of_each_scope_but_no_running_one(self, store: Store, clock: Clock):
         await start(store, "running")
         for i in range(6):
             clock.now += 1
             await complete(store, f"t{i}", "r", scope="ab"[i % 2])
-        assert await store.prune(Retention(max_threads=3)) == 4
+        assert await store.prune(Retention(max_threads=2)) == 3
         assert [summary.thread_id for summary in await store.threads("a")] == ["t4", "running"]
-        assert [summary.thread_id for summary in await store.threads("b")] == ["t5"]
-        assert await store.prune(Retention(max_threads=0)) == 2
+        assert [summary.thread_id for summary in await store.threads("b")] == ["t5", "t3"]
+        assert await store.prune(Retention(max_threads=0)) == 3
         assert [summary.thread_id for summary in await store.threads("a")] == ["running"]
 
     async def test_prune_by_bytes_counts_events_and_files(self, store: Store, clock: Clock):

@@ -30,7 +30,7 @@ async def test_processes_that_start_together_migrate_once(postgres: str, postgre
 
 async def test_an_older_aguila_works_beside_a_newer_schema_or_is_refused(store: PostgresStore):
     newer = migrations.newest() + 1
-    await fetch(store, "INSERT INTO aguila.migrations (version, oldest) VALUES ($1, 2)", newer)
+    await fetch(store, "INSERT INTO aguila.migrations (version, oldest) VALUES ($1, 3)", newer)
     assert await store.migrate() == (newer, newer)
     await store.close()
     await store.open()
@@ -39,6 +39,16 @@ async def test_an_older_aguila_works_beside_a_newer_schema_or_is_refused(store: 
     await store.close()
     with pytest.raises(StoreUnavailable, match="use a newer Aguila"):
         await store.open()
+
+
+async def test_what_an_earlier_schema_holds_is_counted(store: PostgresStore):
+    await complete(store, "t", "r")
+    await store.put_blob("a", b"x" * 100, media_type="text/plain")
+    before = await store.usage("a")
+    await fetch(store, "UPDATE aguila.usage SET bytes = 7, threads = 7")
+    await fetch(store, "UPDATE aguila.total_usage SET bytes = 7")
+    await fetch(store, "SELECT aguila.rebuild_usage()")  # as the script of the migration does
+    assert await store.usage("a") == await store.usage() == before
 
 
 async def test_a_store_that_may_not_migrate_says_what_to_do(postgres: str, postgres_schema: str):
@@ -122,8 +132,8 @@ async def filled(postgres: str):
         store,
         """
         INSERT INTO aguila.threads (scope, thread_id, created_at, updated_at, touched, first, last, bytes, agent,
-          running)
-        SELECT 's' || n % 50, 't' || n, 0, 0, n, 1, 20, 0, 'default', CASE WHEN n % 500 = 0 THEN n END
+          running, counted)
+        SELECT 's' || n % 50, 't' || n, 0, 0, n, 1, 20, 0, 'default', CASE WHEN n % 500 = 0 THEN n END, 0
         FROM generate_series(1, 20000) n
         """,
     )
@@ -225,7 +235,7 @@ async def test_a_removed_thread_leaves_no_rows(store: PostgresStore):
         return {name: count for name, count in found.items() if count}
 
     async with asyncio.timeout(30):
-        while (left := await rows()).keys() - {"migrations", "removed"}:  # noqa: ASYNC110 - the database does it
+        while (left := await rows()).keys() - {"migrations", "removed", "total_usage"}:  # noqa: ASYNC110 - the database does it
             await asyncio.sleep(0.01)
     assert left["removed"] == 1
 

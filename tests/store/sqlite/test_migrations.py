@@ -85,6 +85,20 @@ async def test_a_file_of_schema_10_keeps_agents_and_titles(path: Path):
 
 
 @pytest.mark.parametrize("version", EARLIER)
+async def test_what_a_file_of_an_earlier_schema_holds_is_counted(path: Path, version: int):
+    load(path, version)
+    store = SQLiteStore(path)
+    await store.open()
+    await store.close()
+    with closing(sqlite3.connect(path)) as db:
+        threads, size = db.execute("SELECT count(*), sum(bytes) FROM threads WHERE running IS NULL").fetchone()
+        files, file_size = db.execute("SELECT count(*), sum(size) FROM blobs").fetchone()
+        counted = db.execute("SELECT threads, files, bytes FROM total_usage").fetchone()
+        assert counted == (threads, files, size + file_size)
+        assert db.execute("SELECT sum(threads), sum(files), sum(bytes) FROM usage").fetchone() == counted
+
+
+@pytest.mark.parametrize("version", EARLIER)
 async def test_an_upgraded_file_has_the_schema_of_a_new_one(path: Path, tmp_path: Path, version: int):
     load(path, version)
     new = tmp_path / "new.db"

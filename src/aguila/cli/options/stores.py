@@ -129,7 +129,11 @@ def delete(
 _Location = Annotated[str, typer.Argument(metavar="STORE", help="Path or URL of the store.")]
 
 
-def check(store: _Location = _DEFAULT, json: _JSON = False) -> None:
+def check(
+    store: _Location = _DEFAULT,
+    json: _JSON = False,
+    recount: Annotated[bool, typer.Option(help="First count again what each scope holds, for quotas.")] = False,
+) -> None:
     """Verify every invariant of a store, and report what is broken.
 
     A server may use the store meanwhile.
@@ -140,7 +144,7 @@ def check(store: _Location = _DEFAULT, json: _JSON = False) -> None:
     from aguila.cli.threads import reports_errors
 
     with reports_errors("store check"):
-        count = implementation.check(store, as_json=json)
+        count = implementation.check(store, as_json=json, repairs_usage=recount)
     sys.stderr.write(f"{_describe(store)}: {'nothing is' if count == 0 else counted(count, 'thing')} broken\n")
     raise typer.Exit(1 if count else 0)
 

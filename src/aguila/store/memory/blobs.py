@@ -8,6 +8,7 @@ from aguila.store import refusals
 from aguila.store.archive import ArchivedFile, FileArchive
 from aguila.store.base import Blob
 from aguila.store.feed import Key
+from aguila.store.run_inputs import is_inline
 
 
 class _File:
@@ -27,18 +28,28 @@ class _File:
 
 
 class Blobs:
-    """All files of a store, and their total size in ``bytes``."""
+    """All files of a store, their total size in ``bytes``, and the number of ``uploads``: files that are not inline."""
 
     def __init__(self) -> None:
         self.bytes = 0
+        self.uploads = 0
+        self._usage: dict[str, tuple[int, int]] = {}  # scope -> number of its uploads, bytes of its files
         self._files: dict[Key, _File] = {}
         self._held: dict[Key, set[str]] = {}  # thread -> its files; a file may be stored before its thread exists
 
-    def clear(self) -> None:
-        """Remove all files."""
-        self.bytes = 0
-        self._files.clear()
-        self._held.clear()
+    def usage(self, scope: str) -> tuple[int, int]:
+        """Return the number of uploads of a scope, and the bytes of all its files."""
+        return self._usage.get(scope, (0, 0))
+
+    def _count(self, scope: str, file: _File, sign: int) -> None:
+        """Count a file that was added (1) or removed (-1)."""
+        size, uploads = sign * len(file.data), 0 if is_inline(file.blob.blob_id) else sign
+        self.bytes += size
+        self.uploads += uploads
+        count, used = self.usage(scope)
+        self._usage[scope] = (count + uploads, used + size)
+        if self._usage[scope] == (0, 0):
+            del self._usage[scope]
 
     def has(self, scope: str, blob_id: str) -> bool:
         """Return whether the file exists."""
@@ -53,8 +64,8 @@ class Blobs:
 
     def add(self, scope: str, blob: Blob, data: bytes) -> None:
         """Store a new file."""
-        self._files[scope, blob.blob_id] = _File(blob, data)
-        self.bytes += len(data)
+        file = self._files[scope, blob.blob_id] = _File(blob, data)
+        self._count(scope, file, 1)
 
     def hold(self, scope: str, blob_id: str, thread_id: str | None) -> Blob:
         """Let a thread hold a file; without a thread, keep the file until it is deleted."""
@@ -70,7 +81,7 @@ class Blobs:
         """Remove a file, even if threads hold it. Raises ``NotFound``."""
         self.get(scope, blob_id)
         file = self._files.pop((scope, blob_id))
-        self.bytes -= len(file.data)
+        self._count(scope, file, -1)
         for key in file.threads:
             self._held[key].discard(blob_id)
 
@@ -97,7 +108,7 @@ class Blobs:
             file.threads.discard(thread)
             if not file.threads and not file.is_kept:
                 del self._files[scope, blob_id]
-                self.bytes -= len(file.data)
+                self._count(scope, file, -1)
 
     # Archives
 

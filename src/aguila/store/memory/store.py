@@ -28,6 +28,7 @@ from aguila.store.base import (
     InterruptRecord,
     Lease,
     MetadataFilter,
+    Quotas,
     Retention,
     RunEnd,
     RunProjection,
@@ -36,6 +37,7 @@ from aguila.store.base import (
     StoredProjection,
     ThreadSummary,
     ThreadUpdate,
+    Usage,
 )
 from aguila.store.encoding import SMALL_RUN, check_ids, encode_rows, hash_blob, size_of_rows
 from aguila.store.feed import Feed, Key
@@ -138,6 +140,7 @@ class MemoryStore(Store):
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
+        quotas: Quotas | None = None,
     ) -> Awaitable[tuple[Lease, Batch]]:
         self._opened()
         check_ids(scope, thread_id, run_id)
@@ -153,6 +156,7 @@ class MemoryStore(Store):
             max_running=max_running,
             agent=agent,
             sent_run_id=sent_run_id,
+            quotas=quotas,
         )
         if len(input) > LARGE:
             return self._begin_large(new, input)
@@ -182,6 +186,8 @@ class MemoryStore(Store):
         running = self._threads.count_running(scope)
         if new.max_running is not None and running >= new.max_running:
             raise refusals.too_many_runs(running)
+        if new.quotas is not None:
+            self._check_quotas(new.quotas, scope, Usage(threads=thread is None, bytes=1))
         if new.after is not None and new.after != (0 if thread is None else thread.last):
             raise refusals.thread_continued(lease.thread_id)
         if thread is not None and new.waiting is not None:
@@ -418,11 +424,15 @@ class MemoryStore(Store):
         for entry in list(self._removable()):
             is_thread = isinstance(entry, Thread)
             age = now - _stored_at(entry)
-            size = self._threads.bytes + self._blobs.bytes
-            if retention.is_exceeded(age=age, size=size, threads=len(self._threads) if is_thread else 0):
+            used = self._usage(entry.key[0] if is_thread else entry[0])
+            if retention.is_exceeded(age=age, size=used.bytes, threads=used.threads if is_thread else 0):
                 self._remove(entry)
                 removed += is_thread
         return removed
+
+    async def usage(self, scope: str | None = None) -> Usage:
+        self._opened()
+        return self._usage(scope)
 
     # Projections
 
@@ -502,7 +512,14 @@ class MemoryStore(Store):
     # Files
 
     async def put_blob(
-        self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
+        self,
+        scope: str,
+        data: bytes,
+        *,
+        media_type: str,
+        filename: str | None = None,
+        thread_id: str | None = None,
+        quotas: Quotas | None = None,
     ) -> Blob:
         if len(data) > LARGE:
             blob_id = await asyncio.to_thread(hash_blob, scope, data, media_type, filename)
@@ -510,6 +527,8 @@ class MemoryStore(Store):
             blob_id = hash_blob(scope, data, media_type, filename)
         self._opened()
         if not self._blobs.has(scope, blob_id):
+            if quotas is not None:
+                self._check_quotas(quotas, scope, Usage(files=1, bytes=len(data)))
             self._make_room(len(data), keep=None if thread_id is None else self._threads.get(scope, thread_id))
             blob = Blob(
                 blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock()
@@ -586,6 +605,18 @@ class MemoryStore(Store):
                 return thread, run
         feed.disown(lease)
         raise refusals.stale_lease(lease)
+
+    def _usage(self, scope: str | None = None) -> Usage:
+        threads, files = self._threads, self._blobs
+        if scope is None:
+            return Usage(threads=len(threads), files=files.uploads, bytes=threads.bytes + files.bytes)
+        count, size = files.usage(scope)
+        return Usage(threads=threads.count(scope), files=count, bytes=threads.bytes_of(scope) + size)
+
+    def _check_quotas(self, quotas: Quotas, scope: str, new: Usage) -> None:
+        exceeded = quotas.find_exceeded(self._usage(scope), self._usage(), new=new)
+        if exceeded is not None:
+            raise refusals.quota_exceeded(exceeded)
 
     def _make_room(self, size: int, *, new_thread: bool = False, keep: Thread | None = None) -> None:
         """Remove threads without an open run, and files, until ``size`` bytes fit. Raises ``StoreUnavailable``."""

@@ -28,6 +28,7 @@ class Threads:
         self._raised: dict[Key, dict[str, None]] = {}  # (scope, interrupt) -> ids of its threads, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
         self._running: dict[str, int] = {}  # scope -> number of open runs
+        self._bytes: dict[str, int] = {}  # scope -> bytes of its threads
 
     def __len__(self) -> int:
         return len(self._threads)
@@ -61,6 +62,15 @@ class Threads:
         self.grow(thread, thread.update(update))
         index.add_details(thread)
 
+    def count(self, scope: str) -> int:
+        """Return the number of threads of a scope."""
+        index = self._scopes.get(scope)
+        return 0 if index is None else len(index)
+
+    def bytes_of(self, scope: str) -> int:
+        """Return the total size of the threads of a scope, without files."""
+        return self._bytes.get(scope, 0)
+
     def count_running(self, scope: str) -> int:
         """Return the number of open runs of a scope."""
         return self._running.get(scope, 0)
@@ -93,8 +103,10 @@ class Threads:
 
     def grow(self, thread: Thread, size: int) -> None:
         """Count bytes that a thread gained or lost."""
+        scope = thread.key[0]
         thread.bytes += size
         self.bytes += size
+        self._bytes[scope] = self._bytes.get(scope, 0) + size
 
     def open_run(self, thread: Thread, run: RunRecord, lease_seconds: float) -> None:
         """Make a run the open run of a thread."""
@@ -132,10 +144,11 @@ class Threads:
         del self._threads[thread.key]
         self.bytes -= thread.bytes
         scope, thread_id = thread.key
+        self._bytes[scope] -= thread.bytes
         index = self._scopes[scope]
         index.remove(thread)
         if not index:
-            del self._scopes[scope]
+            del self._scopes[scope], self._bytes[scope]
         removed = hash_thread(scope, thread_id)
         self.note_removed(removed, thread.last)
         for interrupt_id in thread.interrupts:

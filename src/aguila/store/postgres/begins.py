@@ -10,6 +10,7 @@ from typing import Any
 
 from aguila.errors import StoreUnavailable
 from aguila.store import refusals
+from aguila.store.base import Quotas
 from aguila.store.encoding import Row, hash_thread, size_of_rows
 from aguila.store.new_run import NewRun
 from aguila.store.postgres import queries
@@ -21,8 +22,11 @@ from aguila.store.run_inputs import CutInput
 
 BEGIN = """
 SELECT code, thread, run, before, at_time, detail FROM aguila.begin_runs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11,
-  $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34)
+  $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31, $32, $33, $34,
+  $35, $36, $37, $38)
 """
+
+_NO_QUOTAS = Quotas()
 
 
 @dataclass(slots=True, eq=False)
@@ -138,6 +142,8 @@ class Begins:
                 raise refusals.run_exists(found) if code == "exists" else refusals.thread_busy(found)
             case "many":
                 raise refusals.too_many_runs(run)
+            case "quota":
+                raise refusals.quota_exceeded(detail)
             case "continued":
                 raise refusals.thread_continued(lease.thread_id)
             case "moved":
@@ -153,6 +159,7 @@ class Begins:
     def _arguments(self, items: Sequence[Beginning]) -> tuple[Any, ...]:
         leases = [item.new.lease for item in items]
         stored = [item.stored for item in items]
+        quotas = [item.new.quotas or _NO_QUOTAS for item in items]
         waiting = [(n, one) for n, item in enumerate(items, 1) for one in item.new.waiting or ()]
         claims = [(n, one) for n, item in enumerate(items, 1) for one in item.new.claims]
         rows = [(n, count, lines) for n, item in enumerate(items, 1) for count, lines in item.rows]
@@ -192,6 +199,10 @@ class Begins:
             [message[3] for message in messages],
             [message[4] for message in messages],
             [item.new.after for item in items],
+            [quota.threads_per_scope for quota in quotas],
+            [quota.bytes_per_scope for quota in quotas],
+            [quota.threads for quota in quotas],
+            [quota.bytes for quota in quotas],
         )
 
 

@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from aguila.codec.json.buffer import PresizedBuffer
 from aguila.store import refusals
-from aguila.store.base import Blob
+from aguila.store.base import Blob, Quotas, Usage
+from aguila.store.postgres import queries
 from aguila.store.postgres.database import Database
 
 PART: Final = 1024 * 1024
@@ -58,9 +59,19 @@ async def put(
     blob: Blob,
     data: bytes | memoryview,
     thread_id: str | None,
+    quotas: Quotas | None = None,
 ) -> Blob:
-    """Store a file unless it is stored; return it. The caller holds a transaction open on ``db``."""
+    """Store a file unless it is stored; return it. The caller holds a transaction open on ``db``.
+
+    Raises ``QuotaExceeded``.
+    """
     sql = database.sql
+    if quotas is not None and await db.fetchrow(sql(_BY_ID), scope, blob.blob_id) is None:
+        used = queries.usage(await db.fetchrow(sql(queries.USAGE), scope))
+        total = queries.usage(await db.fetchrow(sql(queries.USAGE), None)) if quotas.is_total else Usage()
+        exceeded = quotas.find_exceeded(used, total, new=Usage(files=1, bytes=blob.size))
+        if exceeded is not None:
+            raise refusals.quota_exceeded(exceeded)
     values = (scope, blob.blob_id, blob.media_type, blob.filename, blob.size, now, thread_id is None)
     key = await db.fetchval(sql(_INSERT), *values)
     if key is not None:

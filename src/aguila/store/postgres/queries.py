@@ -17,6 +17,7 @@ from aguila.store.base import (
     MetadataFilter,
     RunRecord,
     ThreadSummary,
+    Usage,
 )
 from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
 from aguila.store.encoding import check_cursor, decode_row, encodable, hash_member, index_value, inside_compacted
@@ -274,3 +275,16 @@ async def read_stamps(db: Database, keys: Sequence[Key]) -> Stamps:
     """Return the state of each thread that a poll compares."""
     rows = await db.fetch(STAMPS, [scope for scope, _ in keys], [thread_id for _, thread_id in keys])
     return {(row[0], row[1]): tuple(row)[2:] for row in rows}
+
+
+USAGE = "SELECT threads, files, bytes FROM aguila.usage_of($1)"
+
+
+async def read_usage(db: Database, scope: str | None) -> Usage:
+    """Return what a scope holds; without a scope, what all hold, except for what open runs have written."""
+    return usage(await db.fetchrow(USAGE, scope))
+
+
+def usage(row: Sequence[Any]) -> Usage:
+    """Return a row of ``USAGE``."""
+    return Usage(threads=row[0], files=row[1], bytes=row[2])

@@ -28,6 +28,7 @@ from aguila.store.base import (
     InterruptRecord,
     Lease,
     MetadataFilter,
+    Quotas,
     Retention,
     RunEnd,
     RunProjection,
@@ -36,6 +37,7 @@ from aguila.store.base import (
     StoredProjection,
     ThreadSummary,
     ThreadUpdate,
+    Usage,
 )
 from aguila.store.columns import CANCEL
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows, to_milliseconds
@@ -175,6 +177,7 @@ class PostgresStore(Store):
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
+        quotas: Quotas | None = None,
     ) -> tuple[Lease, Batch]:
         engine = self._opened()
         check_ids(scope, thread_id, run_id)
@@ -192,6 +195,7 @@ class PostgresStore(Store):
             max_running=max_running,
             agent=agent,
             sent_run_id=sent_run_id,
+            quotas=quotas,
         )
         parts = await asyncio.to_thread(cut_input, input) if len(input) > LARGE else cut_input(input)
         begun = await engine.begins.begin(Beginning(new, rows, parts))
@@ -360,6 +364,9 @@ class PostgresStore(Store):
         self._removed(removed)
         return len(removed)
 
+    async def usage(self, scope: str | None = None) -> Usage:
+        return await queries.read_usage(self._opened().database, scope)
+
     # Projections
 
     async def projections(self, scope: str, thread_id: str, after: int = 0) -> Sequence[StoredProjection]:
@@ -425,14 +432,21 @@ class PostgresStore(Store):
     # Files
 
     async def put_blob(
-        self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
+        self,
+        scope: str,
+        data: bytes,
+        *,
+        media_type: str,
+        filename: str | None = None,
+        thread_id: str | None = None,
+        quotas: Quotas | None = None,
     ) -> Blob:
         engine = self._opened()
         blob_id = await asyncio.to_thread(hash_blob, scope, data, media_type, filename)
         blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=0.0)
         database = engine.database
         return await database.transact(
-            lambda db: files.put(database, db, engine.now, scope, blob, data, thread_id), len(data)
+            lambda db: files.put(database, db, engine.now, scope, blob, data, thread_id, quotas), len(data)
         )
 
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from heapq import merge
 from operator import itemgetter
@@ -44,9 +45,12 @@ _CHECK = """
 INSERT INTO aguila.checks (key, at, body) VALUES (1, aguila.time_of(NULL), $1)
 ON CONFLICT (key) DO UPDATE SET at = excluded.at, body = excluded.body
 """
-_TOTALS = """
-SELECT (SELECT count(*) FROM aguila.threads),
-  (SELECT coalesce(sum(bytes), 0) FROM aguila.threads) + (SELECT coalesce(sum(size), 0) FROM aguila.blobs),
+_MOST = """
+SELECT coalesce((SELECT max(n) FROM (SELECT count(*) AS n FROM aguila.threads GROUP BY scope) x), 0),
+  coalesce((SELECT max(n) FROM (
+    SELECT sum(size) AS n FROM (
+      SELECT scope, bytes AS size FROM aguila.threads UNION ALL SELECT scope, size FROM aguila.blobs
+    ) y GROUP BY scope) x), 0),
   (SELECT min(updated_at) FROM aguila.threads WHERE running IS NULL), (SELECT min(created_at) FROM aguila.blobs),
   aguila.time_of($1)
 """
@@ -129,17 +133,20 @@ async def prune(db: Database, now: float | None, retention: Retention) -> Sequen
 
     Each is removed in a transaction of its own, which blocks nobody.
     """
-    count, stored, oldest, oldest_file, at_time = await db.fetchrow(_TOTALS, now)
+    count, size, oldest, oldest_file, at_time = await db.fetchrow(_MOST, now)
     ages = [at_time - one for one in (oldest, oldest_file) if one is not None]
-    if not ages or not retention.is_exceeded(age=max(ages), size=stored, threads=count):
+    if not ages or not retention.is_exceeded(age=max(ages), size=size, threads=count):
         return []
     threads = await db.fetch(_OLD_THREADS)
     loose = await db.fetch(_OLD_FILES)
-    stored = sum(row[3] for row in threads) + sum(row[3] for row in loose)
+    stored: Counter[str] = Counter()
+    counts = Counter(row[1] for row in threads)
+    for row in (*threads, *loose):
+        stored[row[1]] += row[3]
     removed: list[Key] = []
     for updated_at, scope, thread_id, size, is_running, blob_id in merge(threads, loose, key=itemgetter(0)):
-        left = 0 if thread_id is None else len(threads) - len(removed)
-        if is_running or not retention.is_exceeded(age=at_time - updated_at, size=stored, threads=left):
+        left = 0 if thread_id is None else counts[scope]
+        if is_running or not retention.is_exceeded(age=at_time - updated_at, size=stored[scope], threads=left):
             continue
         if thread_id is None:
             await files.delete_loose(db, scope, blob_id)
@@ -148,5 +155,6 @@ async def prune(db: Database, now: float | None, retention: Retention) -> Sequen
             if row["running"] is not None or not row["is_found"]:
                 continue  # a run has begun, or another process removed it
             removed.append((scope, thread_id))
-        stored -= size
+            counts[scope] -= 1
+        stored[scope] -= size
     return removed

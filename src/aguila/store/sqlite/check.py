@@ -6,7 +6,7 @@ All reads come from one snapshot; a server may go on meanwhile.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from itertools import pairwise
@@ -82,6 +82,7 @@ def check_file(path: Path) -> Iterator[Damage]:
             for message in _check_thread(db, key, scope, thread_id):
                 yield Damage(scope, thread_id, message)
         yield from _check_files(db)
+        yield from _check_usage(db)
         for message in _check_orphans(db):
             yield Damage("", "", message)
 
@@ -316,6 +317,57 @@ def _check_files(db: sqlite3.Connection) -> Iterator[Damage]:
         yield Damage(scope, thread_id, f"the thread holds file {blob}, which does not exist")
 
 
+_COUNT_USAGE: Final = """
+SELECT scope, sum(threads), sum(files), sum(bytes) FROM (
+  SELECT scope, 1 AS threads, 0 AS files, bytes FROM threads WHERE running IS NULL
+  UNION ALL SELECT scope, 1, 0, counted FROM threads WHERE running IS NOT NULL AND counted IS NOT NULL
+  UNION ALL SELECT scope, 0, blob_id NOT LIKE 'inline-%', size FROM blobs
+) GROUP BY scope
+"""
+"""What ``usage`` must have: idle threads, what running ones had before their open run, and files."""
+
+
+def _check_usage(db: sqlite3.Connection) -> Iterator[Damage]:
+    """Check what is counted for quotas."""
+    found = {row[0]: row[1:] for row in db.execute("SELECT scope, threads, files, bytes FROM usage")}
+    counted = {row[0]: row[1:] for row in db.execute(_COUNT_USAGE)}
+    for scope in sorted(found.keys() | counted.keys()):
+        one, other = found.get(scope, (0, 0, 0)), counted.get(scope, (0, 0, 0))
+        if one != other:
+            yield Damage(scope, "", f"scope {scope!r} has {_usage_text(other)}; its quotas count {_usage_text(one)}")
+    total = db.execute("SELECT threads, files, bytes FROM total_usage").fetchone()
+    sums = tuple(sum(row[at] for row in counted.values()) for at in range(3))
+    if total != sums:
+        yield Damage("", "", f"the store has {_usage_text(sums)}; its quotas count {_usage_text(total)}")
+
+
+def _usage_text(usage: Sequence[int]) -> str:
+    return f"{usage[0]} threads, {usage[1]} files, {usage[2]} bytes"
+
+
+def rebuild_usage(path: Path) -> None:
+    """Count again what each scope holds, for quotas. Raises ``StoreUnavailable``."""
+    try:
+        db = connect(path, busy_seconds=_BUSY, synchronous="NORMAL", max_bytes=None)
+        try:
+            db.execute(f"PRAGMA busy_timeout = {_BUSY * 1000:.0f}")
+            db.execute("BEGIN IMMEDIATE")
+            db.execute("UPDATE threads SET counted = bytes WHERE running IS NULL AND counted IS NOT bytes")
+            db.execute("DELETE FROM usage")
+            db.execute(f"INSERT INTO usage (scope, threads, files, bytes) {_COUNT_USAGE}")
+            db.execute(
+                """
+                UPDATE total_usage SET (threads, files, bytes) =
+                  (SELECT coalesce(sum(threads), 0), coalesce(sum(files), 0), coalesce(sum(bytes), 0) FROM usage)
+                """
+            )
+            db.execute("COMMIT")
+        finally:
+            db.close()
+    except sqlite3.Error as error:
+        raise unavailable(error) from error
+
+
 def _check_orphans(db: sqlite3.Connection) -> Iterator[str]:
     for table in ("runs", "messages", "projected_values", "interrupts", "effects", "sessions", "details"):
         (count,) = db.execute(f"SELECT count(*) FROM {table} WHERE thread NOT IN (SELECT key FROM threads)").fetchone()  # noqa: S608
@@ -371,6 +423,10 @@ def count_content(path: Path) -> dict[str, Any]:
             "free_bytes": one("PRAGMA freelist_count") * one("PRAGMA page_size"),
             "scopes": one("SELECT count(DISTINCT scope) FROM threads"),
             "threads": one("SELECT count(*) FROM threads"),
+            "largest_scope_threads": one("SELECT max(threads) FROM usage"),
+            "largest_scope_files": one("SELECT max(files) FROM usage"),
+            "largest_scope_bytes": one("SELECT max(bytes) FROM usage"),
+            "counted_bytes": one("SELECT bytes FROM total_usage"),
             "archived_threads": one("SELECT count(*) FROM threads WHERE archived"),
             "thread_bytes": one("SELECT sum(bytes) FROM threads"),
             "largest_thread_bytes": one("SELECT max(bytes) FROM threads"),

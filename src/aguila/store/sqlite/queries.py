@@ -17,8 +17,10 @@ from aguila.store.base import (
     InterruptRecord,
     Lease,
     MetadataFilter,
+    Quotas,
     RunRecord,
     ThreadSummary,
+    Usage,
 )
 from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
 from aguila.store.encoding import check_cursor, decode_row, encodable, index_value, inside_compacted
@@ -373,3 +375,28 @@ def read_stamps(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[
         if row is not None:
             found[key] = row
     return found
+
+
+_SCOPE_USAGE = """
+SELECT coalesce(u.threads, 0) + o.threads, coalesce(u.files, 0), coalesce(u.bytes, 0) + o.bytes
+FROM (SELECT count(*) - count(counted) AS threads, coalesce(sum(bytes - coalesce(counted, 0)), 0) AS bytes
+      FROM threads WHERE scope = ?1 AND running IS NOT NULL) o
+LEFT JOIN usage u ON u.scope = ?1
+"""
+
+
+def read_usage(db: sqlite3.Connection, scope: str | None) -> Usage:
+    """Return what a scope holds; without a scope, what all hold, except for what open runs have written."""
+    if scope is None:
+        row = db.execute("SELECT threads, files, bytes FROM total_usage").fetchone()
+    else:
+        row = db.execute(_SCOPE_USAGE, (scope,)).fetchone()
+    return Usage(threads=row[0], files=row[1], bytes=row[2])
+
+
+def check_quotas(db: sqlite3.Connection, quotas: Quotas, scope: str, new: Usage) -> None:
+    """Raise ``QuotaExceeded`` if a scope may not store ``new``."""
+    total = read_usage(db, None) if quotas.is_total else Usage()
+    exceeded = quotas.find_exceeded(read_usage(db, scope), total, new=new)
+    if exceeded is not None:
+        raise refusals.quota_exceeded(exceeded)

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from aguila.store import refusals
-from aguila.store.base import Batch, CancelRequest, Lease, RunEnd, RunRecord
+from aguila.store.base import Batch, CancelRequest, Lease, RunEnd, RunRecord, Usage
 from aguila.store.columns import CANCEL
 from aguila.store.encoding import Row, hash_thread, size_of_rows, to_milliseconds
 from aguila.store.new_run import NewRun
@@ -53,6 +53,8 @@ def begin(
         raise refusals.thread_busy(queries.read_run_by_key(db, running))
     if new.max_running is not None and count >= new.max_running:
         raise refusals.too_many_runs(count)
+    if new.quotas is not None:
+        queries.check_quotas(db, new.quotas, lease.scope, Usage(threads=thread is None, bytes=1))
     if new.after is not None and new.after != last:
         raise refusals.thread_continued(lease.thread_id)
     if new.waiting is not None and thread is not None:

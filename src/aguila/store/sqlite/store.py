@@ -32,6 +32,7 @@ from aguila.store.base import (
     InterruptRecord,
     Lease,
     MetadataFilter,
+    Quotas,
     Retention,
     RunEnd,
     RunProjection,
@@ -40,6 +41,7 @@ from aguila.store.base import (
     StoredProjection,
     ThreadSummary,
     ThreadUpdate,
+    Usage,
 )
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows
 from aguila.store.feed import Key
@@ -179,6 +181,7 @@ class SQLiteStore(Store):
         max_running: int | None = None,
         agent: str = DEFAULT_AGENT,
         sent_run_id: str | None = None,
+        quotas: Quotas | None = None,
     ) -> Awaitable[tuple[Lease, Batch]]:
         engine = self._opened()
         check_ids(scope, thread_id, run_id)
@@ -194,6 +197,7 @@ class SQLiteStore(Store):
             max_running=max_running,
             agent=agent,
             sent_run_id=sent_run_id,
+            quotas=quotas,
         )
         return (
             self._begin_large(engine, new, input) if len(input) > LARGE else self._begin(engine, new, cut_input(input))
@@ -374,6 +378,9 @@ class SQLiteStore(Store):
 
         return await engine.write(remove, removed, invalidate, frees_pages=True)
 
+    async def usage(self, scope: str | None = None) -> Usage:
+        return await self._opened().read(queries.read_usage, scope)
+
     # Projections
 
     async def projections(self, scope: str, thread_id: str, after: int = 0) -> Sequence[StoredProjection]:
@@ -433,12 +440,21 @@ class SQLiteStore(Store):
     # Files
 
     async def put_blob(
-        self, scope: str, data: bytes, *, media_type: str, filename: str | None = None, thread_id: str | None = None
+        self,
+        scope: str,
+        data: bytes,
+        *,
+        media_type: str,
+        filename: str | None = None,
+        thread_id: str | None = None,
+        quotas: Quotas | None = None,
     ) -> Blob:
         engine = self._opened()
         blob_id = await engine.compute(hash_blob, scope, data, media_type, filename)
         blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock())
-        return await engine.write(lambda db: thread_writes.put_blob(db, scope, blob, data, thread_id), size=len(data))
+        return await engine.write(
+            lambda db: thread_writes.put_blob(db, scope, blob, data, thread_id, quotas), size=len(data)
+        )
 
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
         if is_inline(blob_id):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from collections.abc import Sequence
 from heapq import merge
 from operator import itemgetter
@@ -11,7 +12,7 @@ from msgspec import UNSET
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import refusals
-from aguila.store.base import Blob, Retention, RunRecord, ThreadSummary, ThreadUpdate
+from aguila.store.base import Blob, Quotas, Retention, RunRecord, ThreadSummary, ThreadUpdate, Usage
 from aguila.store.encoding import SMALL_RUN, hash_thread, list_members, size_of_details
 from aguila.store.feed import Key
 from aguila.store.sqlite import queries
@@ -85,18 +86,22 @@ def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[
         ORDER BY b.created_at, b.key
         """
     ).fetchall()
-    stored = sum(row[4] for row in threads) + sum(row[4] for row in files)
+    stored: Counter[str] = Counter()
+    left = Counter(row[2] for row in threads)
+    for _, _, scope, _, size, _ in (*threads, *files):
+        stored[scope] += size
     removed: list[Key] = []
     for updated_at, key, scope, thread_id, size, running in merge(threads, files, key=itemgetter(0)):
         if running is not None:
             continue
-        left = 0 if thread_id is None else len(threads) - len(removed)
-        if retention.is_exceeded(age=now - updated_at, size=stored, threads=left):
-            stored -= size
+        count = 0 if thread_id is None else left[scope]
+        if retention.is_exceeded(age=now - updated_at, size=stored[scope], threads=count):
+            stored[scope] -= size
             if thread_id is None:
                 _remove_blob(db, key)
             else:
                 remove_thread(db, key, scope, thread_id)
+                left[scope] -= 1
                 removed.append((scope, thread_id))
     return removed
 
@@ -131,10 +136,19 @@ def compact_run(db: sqlite3.Connection, run: RunRecord, events: Sequence[bytes],
     db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (len(row) - size, thread))
 
 
-def put_blob(db: sqlite3.Connection, scope: str, blob: Blob, data: bytes | memoryview, thread_id: str | None) -> Blob:
-    """Store a file unless it is stored; return it."""
+def put_blob(
+    db: sqlite3.Connection,
+    scope: str,
+    blob: Blob,
+    data: bytes | memoryview,
+    thread_id: str | None,
+    quotas: Quotas | None = None,
+) -> Blob:
+    """Store a file unless it is stored; return it. Raises ``QuotaExceeded``."""
     stored = queries.find_blob(db, scope, blob.blob_id)
     if stored is None:
+        if quotas is not None:
+            queries.check_quotas(db, quotas, scope, Usage(files=1, bytes=blob.size))
         insert(
             db,
             """

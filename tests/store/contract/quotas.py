@@ -1,0 +1,145 @@
+"""What a scope holds, quotas, and retention per scope."""
+
+from __future__ import annotations
+
+import pytest
+
+from aguila.errors import NotFound, QuotaExceeded, RunExists, ThreadMoved
+from aguila.store import Quotas, Retention, RunEnd, Store, ThreadUpdate, Usage
+from contract.support import Clock, StoreTest, complete, finish, lines, start
+
+
+async def put(store: Store, data: bytes, scope: str = "a", thread_id: str | None = None, **options: Quotas) -> str:
+    blob = await store.put_blob(scope, data, media_type="text/plain", thread_id=thread_id, **options)
+    return blob.blob_id
+
+
+async def assert_refused(store: Store, quotas: Quotas, thread_id: str, run_id: str = "new") -> str:
+    """Assert that a run of scope a is refused; return the quota."""
+    with pytest.raises(QuotaExceeded) as refused:
+        await start(store, thread_id, run_id, quotas=quotas)
+    return refused.value.quota
+
+
+class QuotasContract(StoreTest):
+    async def test_usage_counts_threads_uploads_and_bytes_of_a_scope(self, store: Store):
+        assert await store.usage("a") == await store.usage() == Usage()
+        await complete(store, "t", "r")
+        one = await store.usage("a")
+        assert (one.threads, one.files) == (1, 0)
+        assert one.bytes > 0
+        await put(store, b"x" * 1000)
+        await put(store, b"x" * 1000)  # stored once
+        assert await store.usage("a") == Usage(threads=1, files=1, bytes=one.bytes + 1000)
+        await complete(store, "t", "r", scope="b")
+        assert await store.usage("a") == Usage(threads=1, files=1, bytes=one.bytes + 1000)
+        assert await store.usage("b") == one
+        assert await store.usage() == Usage(threads=2, files=1, bytes=2 * one.bytes + 1000)
+
+    async def test_usage_of_a_scope_counts_an_open_run_at_once(self, store: Store):
+        lease = await start(store)
+        before = await store.usage("a")
+        assert before.threads == 1
+        await store.append(lease, [b"1" * 500])
+        assert (await store.usage("a")).bytes == before.bytes + 500
+        await store.append(lease, lines("end"), end=RunEnd(outcome="success", session=b"s" * 100))
+        after = await store.usage("a")
+        assert (after.threads, after.bytes) == (1, before.bytes + 500 + len(lines("end")[0]) + 100)
+        assert await store.usage() == after
+
+    async def test_usage_shrinks_with_what_is_removed(self, store: Store):
+        await complete(store, "t", "r")
+        empty = await store.usage("a")
+        await store.update_thread("a", "t", ThreadUpdate(title="x" * 50))
+        assert (await store.usage("a")).bytes == (await store.usage()).bytes == empty.bytes + 50
+        await store.update_thread("a", "t", ThreadUpdate(title=None))
+        assert await store.usage("a") == empty
+        blob_id = await put(store, b"1" * 300)
+        await put(store, b"2" * 300, thread_id="t")
+        await store.delete_blob("a", blob_id)
+        assert await store.usage("a") == Usage(threads=1, files=1, bytes=empty.bytes + 300)
+        await store.delete_thread("a", "t")
+        assert await store.usage("a") == await store.usage() == Usage()
+
+    async def test_a_run_is_refused_when_a_quota_of_its_scope_is_reached(self, store: Store):
+        quotas = Quotas(threads_per_scope=2, bytes_per_scope=10_000)
+        await complete(store, "t1", "r")
+        await finish(store, await start(store, "t2", quotas=quotas))
+        assert await assert_refused(store, quotas, "t3") == "threads_per_scope"
+        await finish(store, await start(store, "t3", scope="b", quotas=quotas))  # other scopes are not affected
+        lease = await start(store, "t2", "r2", quotas=quotas)  # an existing thread
+        await store.append(lease, [b"1" * 20_000])
+        await finish(store, lease)  # a run that has begun is not cut
+        assert await assert_refused(store, quotas, "t2") == "bytes_per_scope"
+        await store.delete_thread("a", "t2")
+        await start(store, "t1", "r2", quotas=quotas)
+
+    async def test_open_runs_count_for_the_quotas_of_their_scope(self, store: Store):
+        quotas = Quotas(threads_per_scope=2, bytes_per_scope=10_000)
+        first = await start(store, "t1", quotas=quotas)
+        await start(store, "t2", quotas=quotas)
+        assert await assert_refused(store, quotas, "t3") == "threads_per_scope"
+        await store.append(first, [b"1" * 20_000])
+        await store.append(first, lines("end"), end=RunEnd(outcome="success"))
+        assert await assert_refused(store, Quotas(bytes_per_scope=10_000), "t3") == "bytes_per_scope"
+
+    async def test_a_run_is_refused_when_a_quota_of_the_store_is_reached(self, store: Store):
+        await complete(store, "t", "r", scope="b")
+        await complete(store, "t", "r", scope="c")
+        assert await assert_refused(store, Quotas(threads=2), "t") == "threads"
+        assert await assert_refused(store, Quotas(bytes=10), "t") == "bytes"
+        await start(store, "t", quotas=Quotas(threads=3, bytes=100_000))
+
+    async def test_a_quota_hides_neither_a_used_run_id_nor_comes_after_the_plan(self, store: Store):
+        await complete(store, "t", "r")
+        full = Quotas(bytes_per_scope=1)
+        with pytest.raises(RunExists):
+            await start(store, "t", "r", quotas=full)
+        with pytest.raises(ThreadMoved):
+            await start(store, "t", "r2", after=1)
+        with pytest.raises(QuotaExceeded):
+            await start(store, "t", "r2", after=1, quotas=full)
+
+    async def test_a_file_is_refused_when_it_would_exceed_a_quota(self, store: Store):
+        quotas = Quotas(files_per_scope=2, bytes_per_scope=1000)
+        await put(store, b"1" * 400, quotas=quotas)
+        with pytest.raises(QuotaExceeded) as refused:
+            await put(store, b"2" * 601, quotas=quotas)
+        assert refused.value.quota == "bytes_per_scope"
+        await put(store, b"2" * 600, quotas=quotas)
+        assert await store.usage("a") == Usage(files=2, bytes=1000)
+        await put(store, b"1" * 400, quotas=quotas)  # it is stored
+        with pytest.raises(QuotaExceeded) as refused:
+            await put(store, b"3", quotas=quotas)
+        assert refused.value.quota == "files_per_scope"
+        await put(store, b"3", scope="b", quotas=quotas)
+        for total in (Quotas(files=3), Quotas(bytes=1001)):
+            with pytest.raises(QuotaExceeded) as refused:
+                await put(store, b"4", scope="b", quotas=total)
+            assert refused.value.quota in ("files", "bytes")
+
+    async def test_a_restored_thread_is_counted(self, store: Store):
+        await complete(store, "t", "r")
+        await put(store, b"1" * 300, thread_id="t")
+        before = await store.usage("a")
+        async with store.snapshot() as snapshot:
+            archive = await snapshot.thread("a", "t")
+        await store.restore(archive, replace=True)
+        assert await store.usage("a") == await store.usage() == before
+
+    async def test_retention_counts_each_scope_for_itself(self, store: Store, clock: Clock):
+        for i in range(6):
+            clock.now += 1
+            await complete(store, f"old{i}", "r", scope="b")
+        for i in range(3):
+            clock.now += 1
+            await complete(store, f"new{i}", "r", scope="a")
+        assert await store.prune(Retention(max_threads=3)) == 3
+        assert len(await store.threads("a")) == len(await store.threads("b")) == 3
+        size = (await store.usage("b")).bytes
+        blob_id = await put(store, b"x" * 10 * size)
+        assert await store.prune(Retention(max_bytes=size)) == 3
+        assert await store.threads("a") == []
+        assert len(await store.threads("b")) == 3  # the file of the other scope displaces nothing here
+        with pytest.raises(NotFound):
+            await store.blob("a", blob_id)
