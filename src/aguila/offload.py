@@ -93,7 +93,12 @@ def _is_large_struct(value: msgspec.Struct) -> bool:
     names = _fields_of.get(cls)
     if names is None:
         names = _fields_of[cls] = tuple(name for name in cls.__struct_fields__ if name in _FIELDS)
-    return any(is_large(getattr(value, name)) for name in names)
+    for name in names:
+        member = getattr(value, name)
+        # Short texts are most members of a long history, so they are checked without a call.
+        if len(member) > LARGE if member.__class__ is str else member is not None and is_large(member):
+            return True
+    return False
 
 
 _OBJECT: Any = dict

@@ -8,9 +8,8 @@ from typing import Final
 import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
-from aguila.codec.json.text import MAX_SIZE, check_depth
+from aguila.codec.json.text import MAX_SIZE, check_depth, count_up_to
 from aguila.errors import DecodeError
-from aguila.offload import LARGE
 from aguila.protocol import RunAgentInput
 from aguila.server.errors import Rejected
 from aguila.stream.json_values import MAX_JSON_DEPTH
@@ -67,14 +66,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         resume: msgspec.Raw = _ABSENT,
         state: msgspec.Raw = _ABSENT,
         state_size: int | None = None,
+        text: bytes | None = None,
     ) -> None:
         """Check the undecoded members of an input. Raises ``Rejected`` (422) for too many, too large or too deep ones.
 
-        ``state_size`` is the full size of a state from which large strings were excised.
+        ``state_size`` is the full size of a state from which large strings were excised. ``text`` is the JSON of all
+        members, if there is one.
         """
-        _check_count(self.messages, messages, "messages", "/messages")
-        _check_count(self.tools, tools, "tools", "/tools")
-        _check_count(self.resume, resume, "resume", "/resume")
+        _check_count(self.messages, messages, text, "messages", "/messages")
+        _check_count(self.tools, tools, text, "tools", "/tools")
+        _check_count(self.resume, resume, text, "resume", "/resume")
         size = len(memoryview(state)) if state_size is None else state_size
         if size > self.state:
             raise Rejected(
@@ -123,12 +124,9 @@ def _is_encodable(value: str) -> bool:
     return True
 
 
-def _check_count(most: int, raw: msgspec.Raw, what: str, path: str) -> None:
-    size = len(memoryview(raw))
-    if size <= 2 * most:  # an element takes at least two bytes, with its comma
-        return
-    # Every valid element is an object. Copying a large list to count braces takes as long as decoding it.
-    if size <= LARGE and bytes(raw).count(b"{") <= most:
+def _check_count(most: int, raw: msgspec.Raw, text: bytes | None, what: str, path: str) -> None:
+    # An element takes at least two bytes, with its comma, and every valid element is an object.
+    if len(memoryview(raw)) <= 2 * most or (text is not None and count_up_to(text, b"{", most) <= most):
         return
     try:
         count = len(_decode_list(raw))

@@ -222,8 +222,8 @@ def compare_lists(base: bytes, digests: bytes) -> ListDelta:
     """Return a list as a change of another one."""
     start = _common(base, 0, digests, 0)
     parts: list[bytes | tuple[int, int]] = [(0, start)] if start else []
-    if start == len(digests):
-        return ListDelta(tuple(parts))
+    if start == len(base) or start == len(digests):  # nearly always: the list has grown at its end
+        return ListDelta((*parts, digests[start:]) if start < len(digests) else tuple(parts))
     places = {base[at : at + DIGEST]: at for at in range(0, len(base), DIGEST)}
     first_new = start
     while start < len(digests):

@@ -37,7 +37,6 @@ _write_finite = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circ
 SHORT_JSON: Final = 2 * MAX_DEPTH
 """Bytes of JSON that cannot nest deeper than ``MAX_DEPTH``: every level takes two."""
 
-_NOT_OPENING: Final = bytes(set(range(256)) - set(b"[{"))
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: one level up, one level down
 _SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")
@@ -61,8 +60,22 @@ def check_depth(data: bytes | str, index: int | None = None, shallow: int = 0, m
     if len(data) <= 2 * most:
         return
     text = data.encode("utf-8", "replace") if isinstance(data, str) else data
-    if len(text.translate(None, _NOT_OPENING)) - shallow > most and _depth(text) > most:
+    braces = count_up_to(text, b"{", most + shallow)
+    if braces + count_up_to(text, b"[", most + shallow - braces) > most + shallow and _depth(text) > most:
         raise DecodeError(f"nested deeper than {most}", rule="limit-depth", index=index)
+
+
+def count_up_to(text: bytes, char: bytes, most: int) -> int:
+    """Count a character; return ``most + 1`` if there are more than ``most``.
+
+    ``bytes.count`` looks at every byte. ``bytes.find`` does not, and in a long history braces are far apart.
+    """
+    count = 0
+    at = text.find(char)
+    while at >= 0 and count <= most:
+        count += 1
+        at = text.find(char, at + 1)
+    return count
 
 
 def _depth(data: bytes) -> int:

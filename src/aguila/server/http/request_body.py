@@ -160,6 +160,7 @@ def _decode(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
             resume=outline.resume,
             state=outline.state,
             state_size=None if excised is None else excised.full_size(bytes(outline.state)),
+            text=body.data if excised is None else excised.text,
         )
     level = _compat_level(body)
     if excised is not None:
