@@ -22,13 +22,20 @@ import msgspec
 
 from aguila.codec.json.large_strings import LARGE
 
-__all__ = ["LARGE", "is_large", "offload"]
+__all__ = ["LARGE", "LARGE_JSON", "is_large", "offload"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MAX_VISITED = 256
-"""How many members of a JSON value ``is_large`` looks at."""
+LARGE_JSON = 1 << 16
+"""Bytes of JSON from which on decoding is offloaded. Nearly always it takes microseconds, but the sender decides: a
+number takes up to one, and so does each member of an older shape that is translated."""
+
+_MAX_MEMBERS = 4_000
+"""How many members of a JSON value are worked on without offloading: some milliseconds."""
+
+_MAX_BITS = 1_000
+"""Bits of a number that is written and read without offloading: the time grows with their square."""
 
 _MANY = 1_000
 """How many messages are worked on without offloading: some milliseconds."""
@@ -64,10 +71,8 @@ def _with_short_switches(call: Callable[[], T]) -> T:
 def is_large(value: Any) -> bool:
     """Whether work on a value should be offloaded: it is, or holds, a text or bytes of more than ``LARGE``.
 
-    So is a list of very many messages.
-
-    Looks into messages, parts, chat contents and lists of them, and into a bounded number of members of a JSON value:
-    one that is large because of very many small members is not found.
+    So should work on a list of very many messages, and on a JSON value of very many members. Looks into messages,
+    parts, chat contents and lists of them.
     """
     if isinstance(value, (str, bytes, bytearray)):
         return len(value) > LARGE
@@ -75,16 +80,20 @@ def is_large(value: Any) -> bool:
         return _is_large_struct(value)
     if not isinstance(value, _CONTAINER):
         return False
-    if isinstance(value, _ARRAY) and any(isinstance(one, msgspec.Struct) for one in islice(value, _MAX_VISITED)):
+    if isinstance(value, _ARRAY) and any(isinstance(one, msgspec.Struct) for one in islice(value, 256)):
         return len(value) > _MANY or any(map(is_large, cast("Sequence[Any]", value)))
     found: list[Any] = [value]
-    for one in islice(found, _MAX_VISITED):  # the loop also visits what is added
+    for one in found:  # the loop also visits what is added
         if isinstance(one, str):
             if len(one) > LARGE:
                 return True
+        elif isinstance(one, int):
+            if one.bit_length() > _MAX_BITS:
+                return True
         elif isinstance(one, _CONTAINER):
-            members: Any = one.values() if isinstance(one, _OBJECT) else one
-            found += islice(members, _MAX_VISITED)
+            if len(found) + len(one) > _MAX_MEMBERS:
+                return True
+            found += one.values() if isinstance(one, _OBJECT) else one
     return False
 
 

@@ -56,23 +56,20 @@ class Reader:
 
 
 class Slices:
-    """The longest CPU time of one turn of the event loop."""
+    """The longest CPU time of one callback of the event loop, from ``start`` to ``stop``."""
 
     def __init__(self) -> None:
         self.longest = 0.0
-        self._at = 0.0
 
     def start(self) -> None:
-        self._at = time.thread_time()
-        self._timer = asyncio.get_running_loop().call_soon(self._tick)
+        self._run = run = asyncio.Handle._run  # type: ignore[attr-defined]
 
-    def _tick(self) -> None:
-        now = time.thread_time()
-        self.longest = max(self.longest, now - self._at)
-        self._at = now
-        self._timer = asyncio.get_running_loop().call_later(0, self._tick)
+        def measured(handle: asyncio.Handle) -> None:
+            began = time.thread_time()
+            run(handle)
+            self.longest = max(self.longest, time.thread_time() - began)
+
+        asyncio.Handle._run = measured  # type: ignore[attr-defined]
 
     def stop(self) -> None:
-        self._timer.cancel()
-        self._tick()
-        self._timer.cancel()
+        asyncio.Handle._run = self._run  # type: ignore[attr-defined]

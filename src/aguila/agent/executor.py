@@ -50,6 +50,7 @@ from aguila.errors import (
     StoreError,
     ToolRoundsExceeded,
 )
+from aguila.offload import is_large, offload
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -70,6 +71,7 @@ _log = logging.getLogger("aguila")
 
 _PATIENCE = 5.0  # seconds
 
+_checks: set[asyncio.Task[Any]] = set()
 _left_behind: set[asyncio.Task[Any]] = set()
 """Tasks of agents that did not stop; held so that they are not garbage-collected."""
 
@@ -101,6 +103,8 @@ async def execute(
         if context.is_stored and (has_asked or (cancelled and questions.has_unused_answers)):
             await _record_branches(output, services)
         ending = _End(context, sink, output, run, questions).write(error, cancelled)
+        if ending.outcome != "error":
+            _check_state(output.writer.state, context.max_state)
         return ending if run.title == context.title else dataclasses.replace(ending, title=run.title)
     finally:
         output.branches.is_over = True
@@ -122,6 +126,25 @@ async def _outcome_of(driving: Callable[[], Coroutine[Any, Any, None]], output: 
     finally:
         output.end_sampling()
     return None
+
+
+def _check_state(state: Any, most: int | None) -> None:
+    """Warn about a state that is too large for the client to send back. A large one is measured in a thread."""
+    if most is None or state in (None, {}):
+        return
+
+    def check() -> None:
+        if len(encode(state)) > most:
+            log_notice(
+                Notice(rule="limits", message=f"the state is larger than the {most} bytes that a client may send")
+            )
+
+    if is_large(state):
+        task = asyncio.create_task(offload(check))  # the end of the run does not wait for it
+        _checks.add(task)
+        task.add_done_callback(_checks.discard)
+    else:
+        check()
 
 
 async def _record_branches(output: OutputMapper, services: Services) -> None:
@@ -339,7 +362,6 @@ class _End:
     def _put(self, events: Events, ending: Ending) -> Ending:
         """Put the terminal event."""
         if ending.outcome != "error":
-            self._check_state()
             self._check_stored(ending)
         try:
             self._sink.put(events)
@@ -366,14 +388,6 @@ class _End:
             raise RunNotStored("ask a question")
         if (ending.session or {}) != (self._context.session or {}):
             raise RunNotStored("change the session")
-
-    def _check_state(self) -> None:
-        """Warn about a state that is too large for the client to send back."""
-        most, state = self._context.max_state, self._output.writer.state
-        if most is not None and state not in (None, {}) and len(encode(state)) > most:
-            log_notice(
-                Notice(rule="limits", message=f"the state is larger than the {most} bytes that a client may send")
-            )
 
     def _usage(self, given: list[TokenUsage] | None = None) -> list[TokenUsage] | None:
         # Usage in the agent's own terminal event includes that of its chat contents.

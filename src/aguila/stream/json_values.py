@@ -64,7 +64,7 @@ def _copy(value: Any, at: _Place, depth: int) -> Any:
                 raise _name_error(key, at)
         return {key: _copy(member, (at, key), depth + 1) for key, member in value.items()}
     if isinstance(value, ARRAY):
-        return [_copy(element, (at, index), depth + 1) for index, element in enumerate(value)]
+        return [_copy(element, (at, index), depth + 1) for index, element in enumerate(value)] if value else []
     raise _type_error(value, at)
 
 

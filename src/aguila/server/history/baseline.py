@@ -10,7 +10,7 @@ from typing import Any
 
 from aguila.codec import decode_event
 from aguila.errors import NotFound, PatchError
-from aguila.offload import LARGE, offload
+from aguila.offload import LARGE_JSON, offload
 from aguila.protocol import RunAgentInput, StateDeltaEvent, StateSnapshotEvent
 from aguila.server.history.stored_input import load_input
 from aguila.server.limits import UNLIMITED
@@ -40,7 +40,7 @@ async def find_state_before(
         for batch in batches:
             for data in batch.events:
                 if data.startswith(_STATE_EVENTS):
-                    state = await offload(_apply, state, data) if len(data) > LARGE else _apply(state, data)
+                    state = await offload(_apply, state, data) if len(data) > LARGE_JSON else _apply(state, data)
             position = batch.last
     return record.run_id, state
 

@@ -13,7 +13,7 @@ from typing import Final
 from aguila.codec import decode_event, encode_event
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import AguilaError
-from aguila.offload import LARGE, offload
+from aguila.offload import LARGE_JSON, offload
 from aguila.protocol import Event, StateDeltaEvent
 from aguila.server.auth import Request
 from aguila.server.errors import Rejected
@@ -59,7 +59,7 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
         position = stream.after
         while position < record.last:
             for batch in await store.read(stream.scope, stream.thread_id, position, until=record.last):
-                is_large = is_large or any(len(data) > LARGE for data in batch.events)
+                is_large = is_large or any(len(data) > LARGE_JSON for data in batch.events)
                 decoded = await offload(_decode, batch) if is_large else _decode(batch)
                 events += [event for event in decoded if event is not None]
                 position = batch.last

@@ -17,7 +17,7 @@ from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import log_notice
 from aguila.errors import DecodeError
-from aguila.offload import LARGE, is_large, offload
+from aguila.offload import LARGE_JSON, is_large, offload
 from aguila.protocol import Message
 from aguila.server.history.known_messages import UnknownHistory
 from aguila.server.limits import UNLIMITED
@@ -124,7 +124,7 @@ class ThreadValues:
         budget = _SLICE
         for digest, text in found.items():
             kind: Any = Any if digest in states else Message
-            if len(text) > LARGE:
+            if len(text) > LARGE_JSON:
                 self._add(digest, await offload(_decode, text, kind), len(text))
                 continue
             self._add(digest, _decode(text, kind), len(text))

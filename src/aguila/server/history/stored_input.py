@@ -13,7 +13,7 @@ from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.decoder import decode_excised
 from aguila.codec.json.large_strings import excise_strings
 from aguila.codec.notices import Notice
-from aguila.offload import LARGE, offload
+from aguila.offload import LARGE, LARGE_JSON, offload
 from aguila.protocol import RunAgentInput, replace
 from aguila.server.limits import UNLIMITED
 from aguila.store import RunRecord, Store
@@ -26,7 +26,7 @@ class _Declared(msgspec.Struct, rename="camel"):
 async def load_input(store: Store, run: RunRecord) -> RunAgentInput:
     """Read the request that a run was started with, under the run's stored id. A large one is decoded in a thread."""
     body = await store.input(run.scope, run.thread_id, run.run_id)
-    found = await offload(decode_body, body) if len(body) > LARGE else decode_body(body)
+    found = await offload(decode_body, body) if len(body) > LARGE_JSON else decode_body(body)
     return found if found.run_id == run.run_id else replace(found, run_id=run.run_id)
 
 

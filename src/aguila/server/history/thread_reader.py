@@ -13,7 +13,7 @@ import msgspec
 from aguila.codec import EventDecoder, decode_event, encode_event
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import CursorExpired, NotFound
-from aguila.offload import LARGE, offload
+from aguila.offload import LARGE_JSON, offload
 from aguila.protocol import Event, RunAgentInput, RunErrorEvent, RunFinishedEvent, RunStartedEvent, replace
 from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, LastRun, MessageCreators
 from aguila.server.history.known_messages import KnownMessages, UnknownHistory
@@ -222,7 +222,9 @@ class ThreadReader:
     async def feed(self, events: Sequence[bytes], sent: RunAgentInput | None = None) -> None:
         """Continue with events of the log. ``sent`` is the input of their run, if the caller has it."""
         for data in events:
-            for event in await offload(self._decoder.feed, data) if len(data) > LARGE else self._decoder.feed(data):
+            for event in (
+                await offload(self._decoder.feed, data) if len(data) > LARGE_JSON else self._decoder.feed(data)
+            ):
                 if event.__class__ is RunStartedEvent:
                     await self._start_run(cast("RunStartedEvent", event), self.last + 1, sent)
                 elif self._branch is not None and self._branch.tip is not None:

@@ -21,7 +21,7 @@ from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, NoticeLimiter, Warn
 from aguila.errors import DecodeError
-from aguila.offload import LARGE, offload
+from aguila.offload import LARGE, LARGE_JSON, offload
 from aguila.protocol import RunAgentInput
 from aguila.server.auth import Request
 from aguila.server.errors import Disconnected, Rejected
@@ -37,9 +37,8 @@ _JSON: Final = "application/json"
 _SMALL: Final = 1 << 14
 """Bytes up to which a valid body is decoded at once: an outline would take as long."""
 
-_MAX_INLINE: Final = 1 << 17
-"""Bytes up to which a body is decoded on the event loop. A valid one takes microseconds, but the repair of an older
-shape may take 100 times as long, and the client decides which it sends."""
+_MAX_OBJECT: Final = 1 << 17
+"""Limit of a body that is not a run's, in bytes."""
 
 
 class Outline(msgspec.Struct, rename="camel"):
@@ -72,7 +71,7 @@ async def read_run_body(service: Service, exchange: Exchange, reservation: Reser
     request = exchange.request
     check_media_type(request, "a RunAgentInput")
     data = await read_body(request, exchange.receive, service.limits.body, reservation)
-    if len(data) > LARGE:
+    if len(data) > LARGE_JSON:
         return await offload(_outline_large, data)
     decoded = decode_exactly(data, RunAgentInput) if len(data) <= _SMALL else None
     return Body(data, _outline(data) if decoded is None else decoded)
@@ -92,7 +91,7 @@ def check_media_type(request: Request, what: str) -> None:
 async def read_object(service: Service, exchange: Exchange, *, may_be_empty: bool = False) -> dict[str, Any]:
     """Read a body that is a small JSON object. With ``may_be_empty`` no body counts as ``{}``. Raises ``Rejected``."""
     with Reservation(service.body_budget, exchange.peer) as reservation:
-        data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _MAX_INLINE), reservation)
+        data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _MAX_OBJECT), reservation)
     if may_be_empty and not data.strip():
         return {}
     check_media_type(exchange.request, "a JSON object")
@@ -116,9 +115,11 @@ async def _decode_outlined(service: Service, body: Body) -> tuple[RunAgentInput,
     limits = service.limits
     digest: str | None = None
     try:
-        if len(body.data) <= _MAX_INLINE:
+        size = len(body.data)
+        exact = decode_exactly(body.data, RunAgentInput) if _SMALL < size <= LARGE_JSON else None
+        if size <= _SMALL or exact is not None:
             warn = NoticeLimiter(_mark_data_routine(service.warn))
-            decoded = _decode(body, limits, warn)
+            decoded = _decode(body, limits, warn, exact)
             warn.report_omitted()
         else:
             notices: list[Notice] = []  # the thread must not call service.warn
@@ -151,7 +152,8 @@ def _check_decoded(input: RunAgentInput, data: bytes, limits: Limits) -> RunAgen
     return input
 
 
-def _decode(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
+def _decode(body: Body, limits: Limits, warn: Warn, exact: RunAgentInput | None = None) -> RunAgentInput:
+    """Check the limits, then decode the body unless ``exact`` is its input. Raises ``Rejected`` or ``DecodeError``."""
     outline, excised = body.outline, body.excised
     if isinstance(outline, Outline) and limits.may_exceed(len(body.data)):
         limits.check_raw(
@@ -163,7 +165,9 @@ def _decode(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
             text=body.data if excised is None else excised.text,
         )
     level = _compat_level(body)
-    if excised is not None:
+    if exact is not None:
+        input = exact  # noqa: A001
+    elif excised is not None:
         input = decode_excised(excised, RunAgentInput, compat=level, warn=warn)  # noqa: A001
     else:
         input = decode(body.data, RunAgentInput, compat=level, warn=warn, max_size=max(limits.body, 1))  # noqa: A001
@@ -174,7 +178,7 @@ def _decode(body: Body, limits: Limits, warn: Warn) -> RunAgentInput:
 
 
 def _outline_large(data: bytes) -> Body:
-    excised = excise_strings(data)
+    excised = excise_strings(data) if len(data) > LARGE else None
     outline = None if excised is None else _outline(excised.text)
     return Body(data, _outline(data)) if outline is None else Body(data, outline, excised)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from uuid_utils import uuid7
 from aguila.agent.context import RunContext
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import NotFound
+from aguila.offload import is_large, offload
 from aguila.protocol import Event, Message, MessagesSnapshotEvent, RunAgentInput, ToolMessage, replace
 from aguila.server.history.known_messages import KnownMessages
 from aguila.server.history.projection import Projection, Projections
@@ -51,7 +53,8 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
         sent, plan, live, store = self.input, self.plan, self.live, self.projections.store
         scope, thread_id, run_id = live.lease.scope, sent.thread_id, sent.run_id
         state: Any = {} if sent.state is None else sent.state
-        writer = EventWriter(
+        make_writer = partial(
+            EventWriter,
             thread_id,
             run_id,
             new_id=new_id,
@@ -59,6 +62,7 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
             state=state,
             max_size=self.max_event,
         )
+        writer = await offload(make_writer) if is_large(state) else make_writer()  # it copies the state
         for event in self.prelude:
             writer.emit(event)
         resume_input, snapshot = sent, None

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from aguila.codec import encode
-from aguila.offload import LARGE, offload
+from aguila.offload import LARGE_JSON, offload
 from aguila.protocol import RunAgentInput
 from aguila.server.history.stored_input import decode_body
 from aguila.server.runs.run_task import LiveRun
@@ -75,7 +75,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
         if record.fingerprint == self.fingerprint:
             return True
         body = await store.input(record.scope, record.thread_id, record.run_id)
-        return await offload(self._has_body, body) if len(body) > LARGE else self._has_body(body)
+        return await offload(self._has_body, body) if len(body) > LARGE_JSON else self._has_body(body)
 
     def _has_body(self, body: bytes) -> bool:
         return encode(decode_body(body)) == encode(self.input)
