@@ -11,7 +11,7 @@ import gc
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,7 +19,7 @@ SLACK = 4
 _IDLE_SECONDS = 0.0025
 """CPU time of the fixed work on the machine that the bounds were measured on."""
 
-_WORK: Any = {"messages": [{"id": str(i), "content": f"text {i}", "parts": [i, None, {}]} for i in range(1600)]}
+_WORK: Any = {"messages": [{"id": str(i), "content": f"text {i}", "parts": [i, None, i]} for i in range(1600)]}
 
 
 def _fixed_work() -> float:
@@ -38,7 +38,7 @@ def allowed(seconds: float) -> float:
 
 
 @contextmanager
-def frozen_heap() -> Iterator[None]:
+def frozen_heap() -> Generator[None]:
     """Keep the collector from visiting the objects of other tests: its time grows with them."""
     gc.collect()
     gc.freeze()
