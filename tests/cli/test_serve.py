@@ -155,6 +155,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "max_upload": ("1002", 1002),
     "max_runs": ("1003", 1003),
     "max_runs_per_scope": ("1004", 1004),
+    "max_stored_bytes": ("1010", 1010),
     "keep_seconds": ("1005", 1005.0),
     "keep_threads": ("1006", 1006),
     "keep_bytes": ("1007", 1007),
@@ -203,7 +204,7 @@ def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, mon
     assert full.pop("store") == str(folder / "x.db")
     assert full.pop("allow_anonymous") is True
     assert full.pop("allowed_hosts") == [*local, "a.example"]
-    assert full.pop("limits") == Limits(body=1001, upload=1002, runs=1003, runs_per_scope=1004)
+    assert full.pop("limits") == Limits(body=1001, upload=1002, runs=1003, runs_per_scope=1004, anonymous_bytes=1010)
     assert full.pop("retention") == Retention(max_age=1005.0, max_threads=1006, max_bytes=1007)
     assert full == {
         APP_OPTIONS[option]: value

@@ -24,7 +24,7 @@ from aguila.server.errors import Rejected
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.responses import Receive, header_list
 from aguila.server.limits import Limits
-from aguila.store import Blob, Store
+from aguila.store import Blob, Quotas, Store
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -46,13 +46,20 @@ _INLINE_TYPES: Final = re.compile(
 
 
 async def receive_upload(
-    request: Request, receive: Receive, *, store: Store, scope: str, limits: Limits, reservation: Reservation
+    request: Request,
+    receive: Receive,
+    *,
+    store: Store,
+    scope: str,
+    limits: Limits,
+    reservation: Reservation,
+    quotas: Quotas | None = None,
 ) -> Blob:
     """Store the file of a request: a form with one file (``multipart/form-data``), or the body itself.
 
     For a body, Content-Type is the media type, and ``filename`` in the query or Content-Disposition is the name.
     ``threadId``, in the query or the form, assigns the file to a thread, with which it is deleted. Raises ``Rejected``:
-    413 ``too_large``, 415 ``unsupported_media_type``, 422 ``malformed_upload``.
+    413 ``too_large``, 415 ``unsupported_media_type``, 422 ``malformed_upload``. Raises ``QuotaExceeded``.
     """
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     is_form = kind == b"multipart/form-data"
@@ -86,7 +93,7 @@ async def receive_upload(
     data = form.data.getvalue()
     del form.data
     return await store.put_blob(
-        scope, data, media_type=form.media_type, filename=form.filename, thread_id=form.thread_id
+        scope, data, media_type=form.media_type, filename=form.filename, thread_id=form.thread_id, quotas=quotas
     )
 
 

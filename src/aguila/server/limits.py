@@ -30,6 +30,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     with ``App(one_text_at_a_time=True)``. ``unsent`` is the total size of the documents and files of more than 1 MiB
     that are being sent; further ones are refused (503). A reader that accepts nothing for ``write_seconds`` is
     disconnected.
+
+    Quotas of storage refuse a run or an upload (507); a run that has begun is never cut. ``threads_per_scope``,
+    ``files_per_scope`` and ``bytes_per_scope`` are for each scope, ``threads``, ``files`` and ``bytes`` for all scopes
+    together. ``anonymous_threads``, ``anonymous_files`` and ``anonymous_bytes`` are for the scope that all callers
+    without credentials share. ``bytes_per_peer`` and ``threads_per_peer`` are what one address without credentials may
+    send within an hour (429), loopback addresses excepted. None sets no limit.
     """
 
     body: int = MAX_SIZE
@@ -48,6 +54,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 256 * 1024
     unsent: int = 64 * 1024 * 1024
     write_seconds: float = 60.0
+    threads_per_scope: int | None = None
+    files_per_scope: int | None = None
+    bytes_per_scope: int | None = None
+    threads: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+    anonymous_threads: int | None = 100_000
+    anonymous_files: int | None = 10_000
+    anonymous_bytes: int | None = 4 * 1024 * 1024 * 1024
+    threads_per_peer: int | None = 2_000
+    bytes_per_peer: int | None = 1024 * 1024 * 1024
 
     def __post_init__(self) -> None:
         if isinstance(self.upload_types, str):  # it would be read as a list of letters

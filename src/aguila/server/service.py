@@ -27,6 +27,7 @@ from aguila.server.http.event_stream import EventStream, OpenStreams, StreamPlan
 from aguila.server.http.framing import Framing, framing_for
 from aguila.server.http.responses import Receive, UnsentBytes
 from aguila.server.limits import Limits
+from aguila.server.quotas import PeerQuotas
 from aguila.server.runs.capacity import PeerRuns
 from aguila.server.runs.manager import STOP_NOW_TIMEOUT, Runs
 from aguila.server.settings import HTTPSettings
@@ -99,6 +100,7 @@ class Service:
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""
         self.peer_runs = PeerRuns(limits.runs_per_peer)
+        self.peer_quotas = PeerQuotas(limits)
         self.unsent = UnsentBytes(limits.unsent)
         self._streams = OpenStreams(http.heartbeat, limits.write_seconds)
         self._cancel_after = http.cancel_after

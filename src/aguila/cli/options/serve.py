@@ -40,6 +40,7 @@ APP_OPTIONS: Final = {
     "max_upload": "limits.upload",
     "max_runs": "limits.runs",
     "max_runs_per_scope": "limits.runs_per_scope",
+    "max_stored_bytes": "limits.anonymous_bytes",
     "keep_seconds": "retention.max_age",
     "keep_threads": "retention.max_threads",
     "keep_bytes": "retention.max_bytes",
@@ -173,6 +174,9 @@ def serve(
     max_runs_per_scope: Annotated[
         int, _option(_LIMITS, "Concurrent runs of one scope, in all processes.", min=1, metavar="N")
     ] = 100,
+    max_stored_bytes: Annotated[
+        int, _option(_LIMITS, "What threads and files may take; then new runs are refused.", min=1, metavar="BYTES")
+    ] = 4 * 1024 * 1024 * 1024,
 ) -> None:
     """Serve an agent over AG-UI; without one, the demo. With a URL, make the runs of any AG-UI endpoint durable."""
     from aguila.cli import serve as serving

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aguila.agent.chat_values import FILE_PROVIDER
+from aguila.errors import QuotaExceeded
 from aguila.server.files import file_response, receive_upload
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.responses import MAX_WRITE, BufferedResponse, Receive, Response, Send, json_response
@@ -11,15 +12,25 @@ from aguila.server.service import Exchange, Service
 
 async def upload_file(service: Service, exchange: Exchange) -> Response:
     """``POST /files``: store an upload."""
+    quotas, address = service.runs.quotas, exchange.counted_address
+    refusal = None if address is None else service.peer_quotas.refusal(address)
+    if refusal is not None:
+        raise refusal
     with Reservation(service.body_budget, exchange.peer) as reservation:
-        blob = await receive_upload(
-            exchange.request,
-            exchange.receive,
-            store=service.store,
-            scope=exchange.scope,
-            limits=service.limits,
-            reservation=reservation,
-        )
+        try:
+            blob = await receive_upload(
+                exchange.request,
+                exchange.receive,
+                store=service.store,
+                scope=exchange.scope,
+                limits=service.limits,
+                reservation=reservation,
+                quotas=quotas.find(exchange.principal),
+            )
+        except QuotaExceeded as error:
+            raise quotas.refusal(error, exchange.principal) from None
+    if address is not None:
+        service.peer_quotas.count(address, size=blob.size)
     answer = {
         "id": blob.blob_id,
         "mediaType": blob.media_type,

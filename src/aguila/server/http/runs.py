@@ -107,14 +107,17 @@ async def _decode_and_start(
     address = exchange.counted_address
     if address is None:
         return input, await _start(service, exchange, body, input, digest)
-    if service.peer_runs.is_full(address):
+    refusal = service.peer_runs.refusal(address) or service.peer_quotas.refusal(address)
+    if refusal is not None:
         try:
             await service.store.run(exchange.scope, input.thread_id, input.run_id)  # attaching is always possible
         except NotFound:
-            raise service.peer_runs.refusal() from None
+            raise refusal from None
+    size = len(body.data)
     result = await _start(service, exchange, body, input, digest)
-    if result.live is not None:
+    if result.live is not None and result.first is not None:
         service.peer_runs.count(address, result.live.ended)
+        service.peer_quotas.count(address, size=size, threads=result.first.first == 1)
     return input, result
 
 

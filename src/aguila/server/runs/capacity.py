@@ -63,10 +63,6 @@ class PeerRuns:
         self._most = most
         self._counts: dict[str, int] = {}
 
-    def is_full(self, address: str) -> bool:
-        """Return whether an address may not start another run now."""
-        return self._counts.get(address, 0) >= self._most
-
     def count(self, address: str, ended: asyncio.Future[None]) -> None:
         """Count a run until it has ended."""
         self._counts[address] = self._counts.get(address, 0) + 1
@@ -77,8 +73,10 @@ class PeerRuns:
         if not self._counts[address]:
             del self._counts[address]
 
-    def refusal(self) -> Rejected:
-        """Return the refusal of a run of an address that has too many."""
+    def refusal(self, address: str) -> Rejected | None:
+        """Return why an address may not start another run now, or None."""
+        if self._counts.get(address, 0) < self._most:
+            return None
         message = f"{self._most} runs from this address are in progress; wait until one has ended, then try again"
         return Rejected(429, "too_many_runs", message, headers={"retry-after": "1"})
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from aguila.codec.notices import Warn
 from aguila.server.history.cut_history import ThreadEnds
 from aguila.server.history.projection import Projections
+from aguila.server.quotas import StorageQuotas
 from aguila.server.settings import Settings
 from aguila.server.store_health import StoreHealth
 from aguila.store import Store
@@ -22,4 +23,5 @@ class Environment:
     owner: str
     store_health: StoreHealth
     thread_ends: ThreadEnds
+    quotas: StorageQuotas
     warn: Warn

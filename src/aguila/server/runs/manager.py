@@ -16,6 +16,7 @@ from aguila.server.history.cut_history import ThreadEnds
 from aguila.server.history.projection import Projections
 from aguila.server.http.event_stream import WatchedRun
 from aguila.server.interrupts.derived_runs import latest_derived
+from aguila.server.quotas import StorageQuotas
 from aguila.server.runs.busy_thread import BusyThreads
 from aguila.server.runs.capacity import Capacity
 from aguila.server.runs.environment import Environment
@@ -53,6 +54,7 @@ class Runs:
         )
         self.store_health = StoreHealth()
         self.capacity = Capacity(settings.limits)
+        self.quotas = StorageQuotas(settings.limits)
         self.owner = new_id()
         self.has_queue = settings.busy == "queue"
         """Whether a request may have to wait for its turn."""
@@ -77,6 +79,7 @@ class Runs:
             settings=settings,
             owner=self.owner,
             store_health=self.store_health,
+            quotas=self.quotas,
             warn=warn,
         )
         self.maintenance = Maintenance(environment, self.live, self._remote)

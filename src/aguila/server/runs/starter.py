@@ -14,6 +14,7 @@ from aguila.errors import (
     DecodeError,
     InterruptTaken,
     NotFound,
+    QuotaExceeded,
     RunExists,
     StoreError,
     ThreadBusy,
@@ -70,6 +71,7 @@ class RunStarter:
         self._environment = environment
         self._store = environment.store
         self._settings = environment.settings
+        self._quotas = environment.quotas
         self._busy_threads = busy_threads
         self._maintenance = maintenance
         self._draining = draining
@@ -130,6 +132,11 @@ class RunStarter:
             except TooManyRuns:
                 if not await self._maintenance.recover():  # runs of dead processes count until they are ended
                     raise too_many_runs() from None
+            except QuotaExceeded as error:
+                found = await self.find_started(request) or await self._find_using(resolved)
+                if found is not None:
+                    return found
+                raise self._quotas.refusal(error, request.principal) from None
             except ThreadMoved:
                 pass  # the thread has changed since the plan was made, or has a question: plan again (INT-15)
             except InterruptTaken as error:
@@ -306,6 +313,7 @@ class RunStarter:
                 max_running=settings.limits.runs_per_scope,
                 agent=request.agent,
                 sent_run_id=request.sent_run_id,
+                quotas=self._quotas.find(request.principal),
             )
         )
         if beginning.done():  # a task would delay the first event by two turns of the event loop
