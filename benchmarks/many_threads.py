@@ -19,7 +19,7 @@ from aguila import App
 from aguila.codec import encode
 from aguila.protocol import RunAgentInput, UserMessage
 from aguila.server.auth import ANONYMOUS
-from aguila.store import MemoryStore, MetadataFilter, RunEnd, SQLiteStore, Store, ThreadUpdate
+from aguila.store import MemoryStore, MetadataFilter, NewRun, RunEnd, SQLiteStore, Store, ThreadUpdate
 from benchmarks.threads import Client
 
 MANY = 100_000
@@ -44,7 +44,9 @@ async def fill(store: Store, threads: int) -> None:
 
     async def write(number: int) -> None:
         lease, _ = await store.begin(
-            ANONYMOUS, f"t{number}", "r", owner="o", lease_seconds=60, input=body, fingerprint="f", events=[started]
+            NewRun(
+                ANONYMOUS, f"t{number}", "r", owner="o", lease_seconds=60, input=body, fingerprint="f", events=[started]
+            )
         )
         is_rare = number % (threads // FEW * 10) == 7
         update = ThreadUpdate(archived=is_rare, metadata=b'{"rare":"yes"}' if is_rare else b'{"usual":"yes"}')

@@ -20,7 +20,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from aguila.errors import NotFound
-from aguila.store import Batch, Durability, Lease, MemoryStore, RunEnd, SQLiteStore, Store
+from aguila.store import Batch, Durability, Lease, MemoryStore, NewRun, RunEnd, SQLiteStore, Store
 
 Row = tuple[str, float, str]
 
@@ -34,7 +34,7 @@ SHORT_APPENDS = 18
 
 async def begin(store: Store, thread_id: str) -> Lease:
     lease, _ = await store.begin(
-        "s", thread_id, "r", owner="bench", lease_seconds=60, input=b"{}", fingerprint="f", events=[EVENT]
+        NewRun("s", thread_id, "r", owner="bench", lease_seconds=60, input=b"{}", fingerprint="f", events=[EVENT])
     )
     return lease
 

@@ -13,7 +13,7 @@ from serving import serving
 
 from aguila import App
 from aguila.cli.demo import agent
-from aguila.store import RunEnd, SQLiteStore
+from aguila.store import NewRun, RunEnd, SQLiteStore
 from aguila.store.locations import make_store
 
 THREAD = "(SELECT key FROM threads WHERE thread_id = '{}')"
@@ -104,7 +104,16 @@ def test_a_run_in_progress_is_lost_in_the_copy_and_goes_on_in_the_store(tmp_path
         store = SQLiteStore(source)
         await store.open()
         lease, _ = await store.begin(
-            "a", "t", "r", owner="o", lease_seconds=30, input=b"{}", fingerprint="f", events=[b'{"type":"RUN_STARTED"}']
+            NewRun(
+                "a",
+                "t",
+                "r",
+                owner="o",
+                lease_seconds=30,
+                input=b"{}",
+                fingerprint="f",
+                events=[b'{"type":"RUN_STARTED"}'],
+            )
         )
         done = await asyncio.to_thread(aguila, "store", "copy", source, target)
         assert done.exit_code == 0, done.output
@@ -185,7 +194,16 @@ def test_an_interrupt_that_is_raised_again_is_counted_once(tmp_path: Path) -> No
         await store.open()
         for run_id, body in (("r1", b'{"id":"i"}'), ("r2", b'{"id":"i","again":true}')):
             lease, _ = await store.begin(
-                "a", "t", run_id, owner="o", lease_seconds=30, input=b"{}", fingerprint="f", events=[b'{"type":"X"}']
+                NewRun(
+                    "a",
+                    "t",
+                    run_id,
+                    owner="o",
+                    lease_seconds=30,
+                    input=b"{}",
+                    fingerprint="f",
+                    events=[b'{"type":"X"}'],
+                )
             )
             end = RunEnd(outcome="interrupt", interrupts=[("i", body)])
             await store.append(lease, [b'{"type":"RUN_FINISHED"}'], end=end)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from aguila.server.auth import ANONYMOUS
-from aguila.store import SQLiteStore
-from aguila.store.base import RunEnd
+from aguila.store import NewRun, SQLiteStore
+from aguila.store.records import RunEnd
 
 THREAD = "long"
 RUN = "run"
@@ -66,14 +66,16 @@ def store_events(path: Path, events: list[dict[str, Any]], **members: Any) -> No
         store = SQLiteStore(path)
         await store.open()
         lease, _ = await store.begin(
-            ANONYMOUS,
-            THREAD,
-            RUN,
-            owner="test",
-            lease_seconds=600,
-            input=json.dumps(sent).encode(),
-            fingerprint="f",
-            events=data[:1],
+            NewRun(
+                ANONYMOUS,
+                THREAD,
+                RUN,
+                owner="test",
+                lease_seconds=600,
+                input=json.dumps(sent).encode(),
+                fingerprint="f",
+                events=data[:1],
+            )
         )
         for at in range(1, len(data) - 1, _BATCH):
             await store.append(lease, data[at : min(at + _BATCH, len(data) - 1)])

@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from aguila.errors import StaleLease, StoreUnavailable
-from aguila.store import PostgresStore
+from aguila.store import NewRun, PostgresStore
 
 LEASE = 2.0
 
@@ -15,7 +15,7 @@ async def main(dsn: str, schema: str) -> None:
     store = PostgresStore(dsn, schema=schema, patience=3.0)
     await store.open()
     lease, _ = await store.begin(
-        "a", "t", "r", owner="cut off", lease_seconds=LEASE, input=b"{}", fingerprint="f", events=[b'{"n":1}']
+        NewRun("a", "t", "r", owner="cut off", lease_seconds=LEASE, input=b"{}", fingerprint="f", events=[b'{"n":1}'])
     )
     number = 1
     while True:

@@ -25,7 +25,7 @@ from aguila.protocol import (
 )
 from aguila.server.history.hydration import Hydration, hydrate_thread
 from aguila.server.history.projection import HistoryMode, Projections
-from aguila.store import Lease, RunEnd, Store
+from aguila.store import Lease, NewRun, RunEnd, Store
 from aguila.stream import expand_chunks
 
 SCOPE = "scope"
@@ -69,16 +69,18 @@ async def begin_run(
             protocol_version="1.1",
         )
     lease, _ = await store.begin(
-        scope,
-        input.thread_id,
-        input.run_id,
-        owner="owner",
-        lease_seconds=30.0,
-        input=encode(input),
-        fingerprint=input.run_id,
-        events=[encode_event(event) for event in [started, *events]],
-        parent_run_id=input.parent_run_id,
-        claims=claims,
+        NewRun(
+            scope,
+            input.thread_id,
+            input.run_id,
+            owner="owner",
+            lease_seconds=30.0,
+            input=encode(input),
+            fingerprint=input.run_id,
+            events=[encode_event(event) for event in [started, *events]],
+            parent_run_id=input.parent_run_id,
+            claims=claims,
+        )
     )
     return lease
 

@@ -94,8 +94,9 @@ async def execute(
     questions = Questions(context, output, services)
     run = Run(context, output, services, questions, agent)
     driving = partial(drive, agent, run, output, questions, cancel_grace)
-    task = asyncio.create_task(_outcome_of(driving, output), name=f"aguila run {context.run_id}")
-    cancelled = await _wait(task, output, cancel_grace)
+    ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    task = asyncio.create_task(_outcome_of(driving, output, ended), name=f"aguila run {context.run_id}")
+    cancelled = await _wait(task, ended, output, cancel_grace)
     error = _error_of(task) if task.done() else None
     output.is_over = True  # branches that are still active can send no more
     try:
@@ -116,7 +117,9 @@ async def execute(
             task.cancel()
 
 
-async def _outcome_of(driving: Callable[[], Coroutine[Any, Any, None]], output: OutputMapper) -> BaseException | None:
+async def _outcome_of(
+    driving: Callable[[], Coroutine[Any, Any, None]], output: OutputMapper, ended: asyncio.Future[None]
+) -> BaseException | None:
     """Drive the agent and return what it raises. A task that raised SystemExit would end the event loop."""
     output.branches.begin()
     try:
@@ -125,6 +128,7 @@ async def _outcome_of(driving: Callable[[], Coroutine[Any, Any, None]], output: 
         return error
     finally:
         output.end_sampling()
+        _set_done(ended)  # a callback of the task would come a turn of the event loop later
     return None
 
 
@@ -159,7 +163,7 @@ async def _record_branches(output: OutputMapper, services: Services) -> None:
     waiting = asyncio.current_task()
     assert waiting is not None  # noqa: S101
     try:
-        await _ended(recording)
+        await _wait_until_ended(recording, recording.get_loop().create_future())
     except asyncio.CancelledError:
         waiting.uncancel()  # the agent has ended, so its outcome stands
         await asyncio.wait((recording,), timeout=_PATIENCE)
@@ -174,12 +178,14 @@ def _error_of(task: asyncio.Task[BaseException | None]) -> BaseException | None:
     return asyncio.CancelledError() if task.cancelled() else task.result()
 
 
-async def _wait(task: asyncio.Task[BaseException | None], output: OutputMapper, grace: float) -> bool:
+async def _wait(
+    task: asyncio.Task[BaseException | None], ended: asyncio.Future[None], output: OutputMapper, grace: float
+) -> bool:
     """Wait for the agent. Return whether the run was cancelled before the agent ended."""
     waiting = asyncio.current_task()
     assert waiting is not None  # noqa: S101
     try:
-        await _ended(task)
+        await _wait_until_ended(task, ended)
     except asyncio.CancelledError:
         waiting.uncancel()  # it is handled here: timeouts of the caller must not take it for theirs
         if task.done():
@@ -194,19 +200,22 @@ async def _wait(task: asyncio.Task[BaseException | None], output: OutputMapper, 
     return False
 
 
-async def _ended(task: asyncio.Task[Any]) -> None:
+async def _wait_until_ended(task: asyncio.Future[Any], ended: asyncio.Future[None]) -> None:
     """Wait until a task is done. As ``asyncio.wait``, with a third of the memory: every run waits here."""
-    waiter: asyncio.Future[None] = task.get_loop().create_future()
 
-    def wake(_: object) -> None:
-        if not waiter.done():
-            waiter.set_result(None)
+    def wake(_: object) -> None:  # of a task that was cancelled before it began
+        _set_done(ended)
 
     task.add_done_callback(wake)
     try:
-        await waiter
+        await ended
     finally:
         task.remove_done_callback(wake)
+
+
+def _set_done(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 class _End:

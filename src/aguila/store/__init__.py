@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from aguila.store.base import (
+from aguila.store.base import Store
+from aguila.store.memory.store import MemoryStore
+from aguila.store.records import (
     DEFAULT_AGENT,
     Batch,
     Blob,
@@ -12,19 +14,18 @@ from aguila.store.base import (
     InterruptStatus,
     Lease,
     MetadataFilter,
+    NewRun,
     Outcome,
     Quotas,
     Retention,
     RunEnd,
     RunProjection,
     RunRecord,
-    Store,
     StoredProjection,
     ThreadSummary,
     ThreadUpdate,
     Usage,
 )
-from aguila.store.memory.store import MemoryStore
 from aguila.store.sqlite.store import SQLiteStore
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ __all__ = [
     "Lease",
     "MemoryStore",
     "MetadataFilter",
+    "NewRun",
     "Outcome",
     "PostgresStore",
     "Quotas",

@@ -13,8 +13,8 @@ import msgspec
 
 from aguila.codec import encode_event
 from aguila.protocol import RunErrorEvent
-from aguila.store.base import Batch, Blob, InterruptRecord, RunRecord
 from aguila.store.encoding import size_of_details, to_milliseconds
+from aguila.store.records import Batch, Blob, InterruptRecord, RunRecord
 from aguila.store.run_inputs import CutInput, StoredJSON
 
 RUN_LOST: Final = encode_event(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from aguila.store.base import CancelRequest
+from aguila.store.records import CancelRequest
 
 READ_BYTES: Final = 512 * 1024
 """Bytes after which a read stops, whatever its limit: a reader that is suspended keeps them in memory."""

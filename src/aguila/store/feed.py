@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from aguila.errors import StoreUnavailable
-from aguila.store.base import Batch, Lease
+from aguila.store.records import Batch, Lease
 
 Read = Callable[[int], Awaitable[tuple[Sequence[Batch], int]]]
 """Read stored batches after a cursor; also return the newest sequence number at that moment."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from aguila.store.base import Durability, Store
+from aguila.store.base import Store
+from aguila.store.records import Durability
 from aguila.store.sqlite.store import SQLiteStore
 
 _SQLITE: Final = "sqlite:///"

@@ -15,7 +15,7 @@ from aguila.errors import (
     ThreadMoved,
     TooManyRuns,
 )
-from aguila.store.base import Lease, RunRecord
+from aguila.store.records import Lease, RunRecord
 
 
 def not_open() -> StoreUnavailable:

@@ -15,7 +15,7 @@ import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.large_strings import ExcisedJSON, excise_strings
-from aguila.store.base import Blob, RunProjection
+from aguila.store.records import Blob, RunProjection
 
 SMALL: Final = 2048
 """A request of at most this many bytes is stored whole: cutting it would cost more than it saves."""

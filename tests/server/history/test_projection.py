@@ -38,7 +38,7 @@ from aguila.protocol import (
 )
 from aguila.server.history.agent_input import prepare_input
 from aguila.server.history.projection import MAX_CACHED_ENDS, HistoryMode, Projections
-from aguila.store import MemoryStore, Store
+from aguila.store import MemoryStore, NewRun, Store
 from aguila.stream import Lineage, expand_chunks
 
 pytestmark = pytest.mark.anyio
@@ -89,7 +89,16 @@ async def test_an_old_peers_input_is_read_as_it_was_read_when_it_came(open_store
     body = b'{"thread_id":"thread","run_id":"r1","messages":[{"role":"user","content":"hi"}],"state":null}'
     started = RunStartedEvent(thread_id=THREAD, run_id="r1", protocol_version="1.1")
     lease, _ = await open_store.begin(
-        SCOPE, THREAD, "r1", owner="o", lease_seconds=30, input=body, fingerprint="f", events=[encode_event(started)]
+        NewRun(
+            SCOPE,
+            THREAD,
+            "r1",
+            owner="o",
+            lease_seconds=30,
+            input=body,
+            fingerprint="f",
+            events=[encode_event(started)],
+        )
     )
     await append_events(open_store, lease, [RunFinishedEvent(thread_id=THREAD, run_id="r1")])
     assert contents(await Projections(open_store).load(SCOPE, THREAD)) == ["hi"]

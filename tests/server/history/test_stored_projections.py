@@ -28,7 +28,7 @@ from aguila.protocol import (
     replace,
 )
 from aguila.server.history.message_ids import PLACEHOLDER_PREFIX
-from aguila.server.history.projection import Projections
+from aguila.server.history.projection import EndingRun, Projections
 from aguila.server.history.run_changes import FORMAT
 from aguila.server.history.thread_reader import ThreadLog, ThreadReader
 from aguila.store import MemoryStore, RunEnd, RunProjection, SQLiteStore, Store
@@ -103,6 +103,31 @@ class EndingMemory(MemoryStore):
         if end is not None:
             self.projected.append(end.projection is not None)
         return await super().append(lease, events, end=end)
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+def test_a_short_run_needs_two_writes_and_reads_nothing(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first delta was appended by itself, and four reads of the store preceded its end."""
+    cls: Any = MemoryStore if kind == "memory" else SQLiteStore
+    calls: list[str] = []
+
+    def count(name: str) -> None:
+        method = getattr(cls, name)
+
+        def counted(*args: Any, **options: Any) -> Any:
+            calls.append(name)
+            return method(*args, **options)
+
+        monkeypatch.setattr(cls, name, counted)
+
+    for name in ("begin", "append", "thread", "projections", "values", "read", "run", "input"):
+        count(name)
+    store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "threads.db")
+    with serving(App(echo, store=store)) as server:
+        server.events(messages=[user_json("u", "Hi")])
+        assert calls == ["begin", "append"]
 
 
 def test_a_run_of_many_bytes_is_not_reduced_at_its_end_but_when_it_is_read() -> None:
@@ -244,7 +269,14 @@ class Crashing:
         sent = None if rng.random() < 0.1 else given
         projection = None
         if crash != "sent" and rng.random() < 0.9:
-            projection = await self.projections.close_run(lease, record.first, last, sent)
+            run = EndingRun(lease=lease, first=record.first, sent=sent)
+            if rng.random() < 0.5:  # it has kept its events
+                batches = await store.read(SCOPE, THREAD, record.first - 1)
+                stored = [event for batch in batches for event in batch.events]
+                run = EndingRun(
+                    lease=lease, first=record.first, sent=sent, parent_run_id=given.parent_run_id, stored=stored
+                )
+            projection = await self.projections.close_run(run, last)
         if crash in ("sent", "computed"):
             await self.restart()
             last, projection = [RUN_LOST], None
@@ -366,13 +398,13 @@ async def test_an_unsaved_message_is_not_lost_with_its_cache() -> None:
     given = agent_input("r1", user("u1", "x"))
     lease = await begin_run(store, given)
     last = [encode_event(RunFinishedEvent(thread_id=THREAD, run_id="r1"))]
-    assert await process.projections.close_run(lease, 1, last, given) is not None
+    assert await process.projections.close_run(EndingRun(lease=lease, first=1, sent=given), last) is not None
     process.projections.forget(SCOPE, THREAD)
     await store.append(lease, last, end=RunEnd(outcome="success"))
     given = agent_input("r2", user("u1", "x"), AssistantMessage(id="mine", content="y"), user("u2", "z"))
     lease = await begin_run(store, given)
     last = [encode_event(RunFinishedEvent(thread_id=THREAD, run_id="r2"))]
-    projection = await process.projections.close_run(lease, 3, last, given)
+    projection = await process.projections.close_run(EndingRun(lease=lease, first=3, sent=given), last)
     await store.append(lease, last, end=RunEnd(outcome="success", projection=projection))
     fresh = Projections(store, warn=ignore)
     assert [one.id for one in await view_of(fresh)] == ["u1", "mine", "u2"]

@@ -16,8 +16,8 @@ from aguila.cli.replay import Replay
 from aguila.client.recordings import RecordedEvent, RecordedRun
 from aguila.frameworks import upstream
 from aguila.server.auth import ANONYMOUS
-from aguila.store import SQLiteStore
-from aguila.store.base import RunEnd
+from aguila.store import NewRun, SQLiteStore
+from aguila.store.records import RunEnd
 from aguila.stream.rule_texts import RULE_TEXTS
 
 
@@ -33,14 +33,16 @@ def store_run(path: Path, events: list[dict[str, Any]]) -> None:
         await store.open()
         data = [json.dumps(event, separators=(",", ":")).encode() for event in events]
         lease, _ = await store.begin(
-            ANONYMOUS,
-            "thread",
-            "run",
-            owner="test",
-            lease_seconds=30,
-            input=json.dumps(run_input(state={"n": 1})).encode(),
-            fingerprint="f",
-            events=data[:1],
+            NewRun(
+                ANONYMOUS,
+                "thread",
+                "run",
+                owner="test",
+                lease_seconds=30,
+                input=json.dumps(run_input(state={"n": 1})).encode(),
+                fingerprint="f",
+                events=data[:1],
+            )
         )
         await store.append(lease, data[1:], end=RunEnd(outcome="success"))
         await store.close()

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from aguila.errors import NotFound, ThreadBusy, ThreadExists
-from aguila.store import Batch, MemoryStore, RunEnd, SQLiteStore, Store, ThreadUpdate
+from aguila.store import Batch, MemoryStore, NewRun, RunEnd, SQLiteStore, Store, ThreadUpdate
 from aguila.store.archive import RUN_LOST, ThreadArchive
 from aguila.store.archive_lines import decode_archives, encode_archive
 from aguila.store.copying import copy_store, restore_thread
@@ -27,17 +27,19 @@ async def fill(store: Store, thread_id: str = "t", scope: str = "a") -> None:
         messages.append({"id": f"m{number}", "role": "user", "content": ["x" * 900, image if number == 1 else ""]})
         claims = ["i1"] if number == 2 else []
         lease, _ = await store.begin(
-            scope,
-            thread_id,
-            f"r{number}",
-            owner="o",
-            lease_seconds=LEASE,
-            input=json.dumps({"messages": messages, "state": number}, indent=number % 2).encode(),
-            fingerprint=f"f{number}",
-            events=[b'{"n": "spaces stay"}', *lines("started", number)],
-            parent_run_id=parent,
-            claims=claims,
-            sent_run_id="sent" if number == 1 else None,
+            NewRun(
+                scope,
+                thread_id,
+                f"r{number}",
+                owner="o",
+                lease_seconds=LEASE,
+                input=json.dumps({"messages": messages, "state": number}, indent=number % 2).encode(),
+                fingerprint=f"f{number}",
+                events=[b'{"n": "spaces stay"}', *lines("started", number)],
+                parent_run_id=parent,
+                claims=claims,
+                sent_run_id="sent" if number == 1 else None,
+            )
         )
         await store.append(lease, [b'{"large":"%b"}' % (b"y" * 200_000), *lines(number)])
         await store.record(lease, "r1", f"once-{number}", b"%d" % number)

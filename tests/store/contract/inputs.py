@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from aguila.errors import NotFound
-from aguila.store import Retention, RunEnd, Store
+from aguila.store import NewRun, Retention, RunEnd, Store
 from aguila.store.run_inputs import cut_input, inline_id
 from contract.support import StoreTest, lines
 
@@ -35,7 +35,9 @@ async def send(store: Store, run_id: str, body: Any, scope: str = "a", thread_id
     """Run once with this request."""
     data = body if isinstance(body, bytes) else json.dumps(body, ensure_ascii=False).encode()
     lease, _ = await store.begin(
-        scope, thread_id, run_id, owner="o", lease_seconds=30, input=data, fingerprint="f", events=lines("started")
+        NewRun(
+            scope, thread_id, run_id, owner="o", lease_seconds=30, input=data, fingerprint="f", events=lines("started")
+        )
     )
     await store.append(lease, lines("finished"), end=RunEnd(outcome="success"))
 
@@ -153,8 +155,8 @@ class InputsContract(StoreTest):
                 await store.input(scope, thread_id, run_id)
 
     async def test_the_run_id_of_the_request_is_kept(self, store: Store):
-        await store.begin(
+        await store.begin(NewRun(
             "a", "t", "r", owner="o", lease_seconds=30, input=b"{}", fingerprint="f", events=lines("started"),
             sent_run_id="sent",
-        )  # fmt: skip
+        ))  # fmt: skip
         assert (await store.run("a", "t", "r")).sent_run_id == "sent"

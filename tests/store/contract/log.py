@@ -11,7 +11,7 @@ from aguila.errors import (
     CursorExpired,
     NotFound,
 )
-from aguila.store import Batch, RunEnd, Store
+from aguila.store import Batch, NewRun, RunEnd, Store
 from contract.support import (
     DEADLINE,
     Clock,
@@ -116,7 +116,7 @@ class LogContract(StoreTest):
     async def test_large_inputs_and_files_are_returned_unchanged(self, store: Store):
         data = random.Random(1).randbytes(3_000_000)
         await store.begin(
-            "a", "t", "r", owner="o", lease_seconds=30, input=data, fingerprint="f", events=lines("started")
+            NewRun("a", "t", "r", owner="o", lease_seconds=30, input=data, fingerprint="f", events=lines("started"))
         )
         assert await store.input("a", "t", "r") == data
         blob = await store.put_blob("a", data, media_type="image/png")

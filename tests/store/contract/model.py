@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 from aguila.errors import StoreError
-from aguila.store import Lease, Retention, RunEnd, RunRecord, Store
+from aguila.store import Lease, NewRun, Retention, RunEnd, RunRecord, Store
 
 LEASE = 30.0
 
@@ -182,10 +182,10 @@ async def play(store: Store, clock: Any, rng: random.Random, steps: int) -> None
                 run_id = f"r{rng.randrange(30)}"
                 claims = rng.sample(names, rng.choice([0, 0, 1, 2]))
                 found = await _outcome(
-                    store.begin(
+                    store.begin(NewRun(
                         scope, thread_id, run_id, owner=owner, lease_seconds=LEASE, input=b"{}", fingerprint="f",
                         events=[event], claims=claims,
-                    )
+                    ))
                 )  # fmt: skip
                 expected = model.begin(scope, thread_id, run_id, owner, event, claims)
                 if not isinstance(found, str):

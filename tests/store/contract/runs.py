@@ -16,7 +16,7 @@ from aguila.errors import (
     ThreadMoved,
     TooManyRuns,
 )
-from aguila.store import Lease, RunEnd, Store
+from aguila.store import Lease, NewRun, RunEnd, Store
 from contract.support import (
     DEADLINE,
     LEASE,
@@ -38,15 +38,17 @@ class RunsContract(StoreTest):
 
     async def test_begin_claims_the_run_and_appends_its_first_events(self, store: Store, clock: Clock):
         lease, batch = await store.begin(
-            "a",
-            "t",
-            "r",
-            owner="o",
-            lease_seconds=LEASE,
-            input=b'{ "as": "sent" }',
-            fingerprint="f",
-            events=lines(1, 2),
-            parent_run_id="p",
+            NewRun(
+                "a",
+                "t",
+                "r",
+                owner="o",
+                lease_seconds=LEASE,
+                input=b'{ "as": "sent" }',
+                fingerprint="f",
+                events=lines(1, 2),
+                parent_run_id="p",
+            )
         )
         assert (lease.scope, lease.thread_id, lease.run_id, lease.owner) == ("a", "t", "r", "o")
         assert (batch.first, batch.last, list(batch.events)) == (1, 2, lines(1, 2))

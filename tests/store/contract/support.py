@@ -13,7 +13,7 @@ from waiting import DEADLINE
 from aguila.errors import (
     StoreError,
 )
-from aguila.store import DEFAULT_AGENT, Batch, Lease, Quotas, RunEnd, Store
+from aguila.store import DEFAULT_AGENT, Batch, Lease, NewRun, Quotas, RunEnd, Store
 
 LEASE = 30.0
 """Seconds that a test waits for a condition."""
@@ -71,20 +71,22 @@ async def start(
     quotas: Quotas | None = None,
 ) -> Lease:
     lease, _ = await store.begin(
-        scope,
-        thread_id,
-        run_id,
-        owner=owner,
-        lease_seconds=LEASE,
-        input=b'{"in":1}',
-        fingerprint="f",
-        events=lines("started") if events is None else events,
-        claims=list(claims),
-        waiting=waiting,
-        after=after,
-        max_running=max_running,
-        agent=agent,
-        quotas=quotas,
+        NewRun(
+            scope,
+            thread_id,
+            run_id,
+            owner=owner,
+            lease_seconds=LEASE,
+            input=b'{"in":1}',
+            fingerprint="f",
+            events=lines("started") if events is None else events,
+            claims=list(claims),
+            waiting=waiting,
+            after=after,
+            max_running=max_running,
+            agent=agent,
+            quotas=quotas,
+        )
     )
     return lease
 

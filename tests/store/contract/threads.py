@@ -14,7 +14,7 @@ from aguila.errors import (
     NotFound,
     ThreadBusy,
 )
-from aguila.store import MetadataFilter, Retention, RunEnd, Store, ThreadUpdate
+from aguila.store import MetadataFilter, NewRun, Retention, RunEnd, Store, ThreadUpdate
 from contract.support import (
     LEASE,
     Clock,
@@ -223,7 +223,9 @@ class ThreadsContract(StoreTest):
         last = 0
         for life in range(3):
             lease, batch = await store.begin(
-                "a", "t", "r", owner="o", lease_seconds=LEASE, input=b"{}", fingerprint="f", events=lines(1, 2, 3)
+                NewRun(
+                    "a", "t", "r", owner="o", lease_seconds=LEASE, input=b"{}", fingerprint="f", events=lines(1, 2, 3)
+                )
             )
             first = 1 if life == 0 else last + 2
             assert (batch.first, (await store.run("a", "t", "r")).first) == (first, first)

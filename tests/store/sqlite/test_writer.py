@@ -15,8 +15,8 @@ from sqlite_support import engine_of
 from waiting import wait_until_async
 
 from aguila.errors import StaleLease, StoreUnavailable, ThreadBusy
-from aguila.store import Lease, RunEnd, SQLiteStore
-from aguila.store.base import Durability
+from aguila.store import Lease, NewRun, RunEnd, SQLiteStore
+from aguila.store.records import Durability
 from aguila.store.sqlite import checkpoint
 from aguila.store.sqlite.store import SHORT
 
@@ -126,7 +126,7 @@ async def test_a_long_write_is_made_by_the_thread(store: SQLiteStore, recorder: 
     long = b'"%s"' % (b"x" * SHORT)
     if what == "input":
         await store.begin(
-            "a", "t", "r", owner="o", lease_seconds=30, input=long, fingerprint="f", events=lines("started")
+            NewRun("a", "t", "r", owner="o", lease_seconds=30, input=long, fingerprint="f", events=lines("started"))
         )
     elif what == "events":
         await start(store, events=[long])

@@ -12,7 +12,7 @@ import random
 import sys
 
 from aguila.errors import StoreError
-from aguila.store import Lease, RunEnd, SQLiteStore
+from aguila.store import Lease, NewRun, RunEnd, SQLiteStore
 
 
 def report(*words: object) -> None:
@@ -21,14 +21,16 @@ def report(*words: object) -> None:
 
 async def begin(store: SQLiteStore, thread_id: str, lease_seconds: float = 30.0) -> Lease:
     lease, _ = await store.begin(
-        "a",
-        thread_id,
-        "r",
-        owner=f"process {os.getpid()}",
-        lease_seconds=lease_seconds,
-        input=b"{}",
-        fingerprint="f",
-        events=[event(1, 0)],
+        NewRun(
+            "a",
+            thread_id,
+            "r",
+            owner=f"process {os.getpid()}",
+            lease_seconds=lease_seconds,
+            input=b"{}",
+            fingerprint="f",
+            events=[event(1, 0)],
+        )
     )
     return lease
 

@@ -16,14 +16,14 @@ from collections.abc import Mapping, Sequence
 from aguila.codec.logs import log_event
 from aguila.codec.notices import Warn, log_notice
 from aguila.errors import CursorExpired, NotFound, StoreError
-from aguila.protocol import Message, RunAgentInput
+from aguila.protocol import Message
 from aguila.server.history.branch_reducer import HistoryMode, LastRun
 from aguila.server.history.known_messages import UnknownHistory
 from aguila.server.history.run_changes import UnusableProjection
-from aguila.server.history.thread_reader import MAX_CACHED_ENDS, Projection, ThreadLog, ThreadReader
-from aguila.store import Lease, RunProjection, Store, ThreadSummary
+from aguila.server.history.thread_reader import MAX_CACHED_ENDS, EndingRun, Projection, ThreadLog, ThreadReader
+from aguila.store import RunProjection, Store, ThreadSummary
 
-__all__ = ["MAX_CACHED_ENDS", "HistoryMode", "LastRun", "Projection", "Projections"]
+__all__ = ["MAX_CACHED_ENDS", "EndingRun", "HistoryMode", "LastRun", "Projection", "Projections"]
 
 _log = logging.getLogger("aguila.server")
 
@@ -52,6 +52,9 @@ class Projections:
         self._max_bytes = max_bytes
         self._warn = warn
         self._threads: OrderedDict[tuple[str, str], ThreadReader] = OrderedDict()
+        self._sizes: dict[tuple[str, str], int] = {}
+        self.cached_bytes = 0
+        """About the bytes that the cached threads need."""
         self._saving: set[asyncio.Task[None]] = set()
 
     async def load(
@@ -86,36 +89,35 @@ class Projections:
         created = thread.creators.all_created_by(run_id)
         return [message for message in view.conversation.messages if message.id not in created]
 
-    async def close_run(
-        self, lease: Lease, first: int, events: Sequence[bytes], sent: RunAgentInput | None
-    ) -> RunProjection | None:
+    async def close_run(self, run: EndingRun, events: Sequence[bytes]) -> RunProjection | None:
         """Return the projection after a run whose last events are about to be appended with its end.
 
-        ``first`` is the number of the run's first event, ``sent`` its input. If ``sent`` is None, the run is large:
-        then only the runs before it are projected, so that its memory is not needed a second time. It is projected with
-        the next run, or when the thread is read. If the append fails, call ``forget``. Return None if the projection
-        cannot be stored. Raises ``StoreError``.
+        Of a large run only the runs before it are projected, so that its memory is not needed a second time. It is
+        projected with the next run, or when the thread is read. If the append fails, call ``forget``. Return None if
+        the projection cannot be stored. Raises ``StoreError``.
         """
-        key = (lease.scope, lease.thread_id)
-        if sent is None and first == 1:
+        key = (run.lease.scope, run.lease.thread_id)
+        if run.sent is None and run.first == 1:
             return None
         try:
             for uses_stored in (True, False):
                 try:
-                    summary = await self.store.thread(*key)
-                    thread = self._find_reader(key, summary, uses_stored=uses_stored)
-                    async with thread.lock:
-                        if thread.last > summary.last:
-                            return None  # another caller has closed the run
-                        if sent is None:
-                            await thread.catch_up(first - 1, runs=summary.runs - 1)
-                        else:
-                            await thread.catch_up(summary.last, runs=summary.runs - 1, sent=sent)
-                            await thread.feed(events, sent)
-                        found = thread.take_projections()
-                    projection = found.pop(lease.run_id, None)
+                    thread = self._find_before(key, run) if uses_stored else None
+                    if thread is None or not await thread.feed_whole(run, events):
+                        summary = await self.store.thread(*key)
+                        thread = self._find_reader(key, summary, uses_stored=uses_stored)
+                        async with thread.lock:
+                            if thread.last > summary.last:
+                                return None  # another caller has closed the run
+                            if run.sent is None:
+                                await thread.catch_up(run.first - 1, runs=summary.runs - 1)
+                            else:
+                                await thread.catch_up(summary.last, runs=summary.runs - 1, run=run)
+                                await thread.feed(events, run)
+                    found = thread.take_projections()
+                    projection = found.pop(run.lease.run_id, None)
                     self._save_later(key, found)
-                    self._evict()
+                    self._evict(key)
                     return projection
                 except UnusableProjection as error:
                     self._report(key, error)
@@ -125,11 +127,6 @@ class Projections:
             self.forget(*key)
             raise
 
-    @property
-    def cached_bytes(self) -> int:
-        """About the bytes that the cached threads need."""
-        return sum([thread.size for thread in self._threads.values()])
-
     async def wait_until_saved(self) -> None:
         """Wait until the projections that readers have computed are stored."""
         while self._saving:
@@ -137,7 +134,8 @@ class Projections:
 
     def forget(self, scope: str, thread_id: str) -> None:
         """Drop what is cached of a thread."""
-        self._threads.pop((scope, thread_id), None)
+        if self._threads.pop((scope, thread_id), None) is not None:
+            self.cached_bytes -= self._sizes.pop((scope, thread_id), 0)
 
     async def _read(
         self, scope: str, thread_id: str, run_id: str | None, with_known: bool
@@ -170,28 +168,43 @@ class Projections:
                 uses_stored = False
                 continue
             self._save_later(key, found)
-            self._evict()
+            self._evict(key)
             return thread, view
+
+    def _find_before(self, key: tuple[str, str], run: EndingRun) -> ThreadReader | None:
+        """Return the reader of a thread that has read the runs before this one; None if the store must be read."""
+        thread = self._threads.get(key)
+        if thread is None and run.first == 1:
+            thread = self._threads[key] = self._create_reader(key, None)
+        if thread is None or thread.last != run.first - 1:
+            return None
+        self._threads.move_to_end(key)
+        return thread
 
     def _find_reader(self, key: tuple[str, str], summary: ThreadSummary, *, uses_stored: bool) -> ThreadReader:
         thread = self._threads.get(key)
         # A deleted thread may have been created again under the same id.
-        if thread is None or thread.created_at != summary.created_at or thread.last > summary.last:
-            thread = self._threads[key] = ThreadReader(
-                ThreadLog(self.store, *key),
-                summary.created_at,
-                self._history,
-                self._unknown_history,
-                self._warn,
-                uses_stored=uses_stored,
-            )
+        if thread is None or thread.created_at not in (None, summary.created_at) or thread.last > summary.last:
+            thread = self._threads[key] = self._create_reader(key, summary.created_at, uses_stored=uses_stored)
+        thread.created_at = summary.created_at
         self._threads.move_to_end(key)
         return thread
 
-    def _evict(self) -> None:
-        size = self.cached_bytes
-        while len(self._threads) > 1 and (len(self._threads) > self._max_threads or size > self._max_bytes):
-            size -= self._threads.popitem(last=False)[1].size
+    def _create_reader(
+        self, key: tuple[str, str], created_at: float | None, *, uses_stored: bool = True
+    ) -> ThreadReader:
+        log = ThreadLog(self.store, *key)
+        return ThreadReader(log, created_at, self._history, self._unknown_history, self._warn, uses_stored=uses_stored)
+
+    def _evict(self, key: tuple[str, str]) -> None:
+        """Count the bytes of a thread that was read, and drop others if there are too many."""
+        threads = self._threads
+        if key in threads:  # it may have been dropped meanwhile
+            size = threads[key].size
+            self.cached_bytes += size - self._sizes.get(key, 0)
+            self._sizes[key] = size
+        while len(threads) > 1 and (len(threads) > self._max_threads or self.cached_bytes > self._max_bytes):
+            self.cached_bytes -= self._sizes.pop(threads.popitem(last=False)[0], 0)
 
     def _save_later(self, key: tuple[str, str], found: Mapping[str, RunProjection]) -> None:
         """Store the projections of runs that were closed without one. The caller does not wait for that."""

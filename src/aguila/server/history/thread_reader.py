@@ -30,7 +30,7 @@ from aguila.server.history.run_changes import (
 from aguila.server.history.stored_input import load_input
 from aguila.server.history.tool_results import NO_CALLS, ServerCalls
 from aguila.server.limits import UNLIMITED
-from aguila.store import Batch, RunProjection, Store, StoredProjection
+from aguila.store import Batch, Lease, RunProjection, Store, StoredProjection
 from aguila.store.run_inputs import compare_lists, split_digests
 from aguila.stream import Conversation
 from aguila.stream.conversation import ConversationRun
@@ -77,6 +77,20 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
         return self.run is not None and self.run.ended is None
 
 
+class EndingRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of this process that is about to be closed."""
+
+    lease: Lease
+    first: int
+    """The number of its first event."""
+    sent: RunAgentInput | None
+    """Its input; None if the run is large."""
+    parent_run_id: str | None = None
+    """Its parent as it is stored; see ``RunRecord``."""
+    stored: Sequence[bytes] | None = None
+    """Its events in the log; None if they are to be read from there."""
+
+
 class ThreadLog(msgspec.Struct, frozen=True):
     """The stored log of one thread."""
 
@@ -110,7 +124,7 @@ class ThreadReader:
     def __init__(
         self,
         log: ThreadLog,
-        created_at: float,
+        created_at: float | None,
         history: HistoryMode,
         unknown_history: UnknownHistory,
         warn: Warn,
@@ -144,10 +158,10 @@ class ThreadReader:
         """About the bytes that the cached thread needs."""
         return self._values.size + 1024 * len(self._closed)
 
-    async def catch_up(self, last: int, *, runs: int | None = None, sent: RunAgentInput | None = None) -> None:
+    async def catch_up(self, last: int, *, runs: int | None = None, run: EndingRun | None = None) -> None:
         """Read the thread up to event ``last``. A call that is cancelled is continued by the next one.
 
-        ``runs`` is how many runs the thread has, ``sent`` the input of the latest one, if the caller knows them. Raises
+        ``runs`` is how many runs the thread has, ``run`` the latest one, if the caller knows them. Raises
         ``UnusableProjection``.
         """
         if self.last >= last:
@@ -170,7 +184,7 @@ class ThreadReader:
                 self._add(stored, changes)
                 if count % _SLICE == 0:
                     await asyncio.sleep(0)
-        await self._reduce(last, sent)
+        await self._reduce(last, run)
 
     @property
     def _is_branch_closed(self) -> bool:
@@ -212,42 +226,55 @@ class ThreadReader:
         if batches:
             await self._reduce(until, None)
 
-    async def _reduce(self, until: int, sent: RunAgentInput | None) -> None:
+    async def _reduce(self, until: int, run: EndingRun | None) -> None:
         while self.last < until:
             for batch in await self._log.read(self.last, until):
                 self.last = batch.first - 1  # a log may start after event 1
-                await self.feed(batch.events, sent)
+                await self.feed(batch.events, run)
             await asyncio.sleep(0)  # let other tasks run while a long log is read
 
-    async def feed(self, events: Sequence[bytes], sent: RunAgentInput | None = None) -> None:
-        """Continue with events of the log. ``sent`` is the input of their run, if the caller has it."""
+    async def feed_whole(self, run: EndingRun, events: Sequence[bytes]) -> bool:
+        """Continue with all events of a small run; return whether the caller has them, and they are the next ones."""
+        if run.stored is None or run.sent is None:
+            return False
+        async with self.lock:
+            if self.last != run.first - 1:
+                return False
+            await self.feed([*run.stored, *events], run)
+            return True
+
+    async def feed(self, events: Sequence[bytes], run: EndingRun | None = None) -> None:
+        """Continue with events of the log. ``run`` is their run, if the caller knows it."""
         for data in events:
             for event in (
                 await offload(self._decoder.feed, data) if len(data) > LARGE_JSON else self._decoder.feed(data)
             ):
                 if event.__class__ is RunStartedEvent:
-                    await self._start_run(cast("RunStartedEvent", event), self.last + 1, sent)
+                    await self._start_run(cast("RunStartedEvent", event), self.last + 1, run)
                 elif self._branch is not None and self._branch.tip is not None:
                     self._branch.feed(event, self.last + 1)
             self.last += 1
             if data.startswith(_TERMINAL_EVENTS) and self._branch is not None:
                 await self._close_run(self._branch)
 
-    async def _start_run(self, event: RunStartedEvent, number: int, sent: RunAgentInput | None) -> None:
+    async def _start_run(self, event: RunStartedEvent, number: int, run: EndingRun | None) -> None:
         """Continue with a new run, on the branch of the latest run or on another one."""
         if self._branch is not None and self._branch.tip is not None and not self._is_branch_closed:
             await self._close_run(self._branch)  # a run without a terminal event
-        record = await self._log.store.run(self._log.scope, self._log.thread_id, event.run_id)
+        if run is None or run.lease.run_id != event.run_id:
+            record = await self._log.store.run(self._log.scope, self._log.thread_id, event.run_id)
+            sent, stored_parent = await load_input(self._log.store, record), record.parent_run_id
+        else:
+            assert run.sent is not None  # noqa: S101 - a large run is not reduced here
+            sent, stored_parent = run.sent, run.parent_run_id
         # The messages alone may tell the parent: then it was inferred, or there is none.
-        inferred = record.parent_run_id if event.parent_run_id in (None, event.run_id) else None
+        inferred = stored_parent if event.parent_run_id in (None, event.run_id) else None
         parent = self._tree.find_parent(event, inferred)
         await self._load_known()
         branch = self._branch
         if branch is None or parent is not self._tree.latest:
             start = None if parent is None else await self._load_end(parent.run_id)
             branch = BranchReducer(start, self.creators, self._known, self._warn)
-        if sent is None or sent.run_id != event.run_id:
-            sent = await load_input(self._log.store, record)
         # Nothing is awaited from here on: a call that was cancelled before has changed nothing.
         self._keep_latest()
         branch.start_run(event, sent, self._history, number, self._unknown_history, is_cut=inferred is not None)

@@ -47,6 +47,9 @@ _MAX_COALESCE_FACTOR = 4
 _MAX_PROJECTED = 1 << 20
 """How many bytes a run may append and still be reduced at its end, which takes time and several times that memory."""
 
+_MAX_KEPT = 1 << 16
+"""How many bytes of appended events are kept until the end of the run, so that they need not be read from the store."""
+
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
 
 _OPENERS: dict[type[Any], str] = {item.opener: item.id_field for item in (TEXT, REASONING_MESSAGE, TOOL_CALL)}
@@ -63,8 +66,8 @@ class EventPump:
         "_coalesce", "_count", "_deltas", "_flush_at", "_flushed_at", "_flushing", "_has_ended", "_has_large",
         "_in_flight", "_is_urgent", "_last_flush", "_lease", "_loop", "_max_event", "_merger", "_on_failure",
         "_pending", "_room_waiters", "_sends_on_interrupt", "_sequencer", "_silent", "_size", "_store",
-        "_store_health", "_texts", "_timer", "_window", "encoding_error", "is_full", "is_large", "last_delta",
-        "store_error", "terminal",
+        "_store_health", "_texts", "_timer", "_window", "appended", "encoding_error", "is_full", "is_large",
+        "last_delta", "store_error", "terminal",
     )  # fmt: skip
 
     def __init__(
@@ -105,6 +108,8 @@ class EventPump:
         self._last_flush = loop.time()
         self._has_ended = False
         self._size = 0  # bytes of the events that were appended
+        self.appended: list[bytes] | None = []
+        """The events that were appended; None if they are many bytes."""
         self.is_full = False
         """See ``aguila.agent.Sink``."""
         self.last_delta: Event | None = None
@@ -203,7 +208,7 @@ class EventPump:
         return self._flushing is not None and max(self._flushed_at, self._store.wrote_at) <= since
 
     async def end(self) -> None:
-        """Start no further append, and wait for the current one."""
+        """Start no further append, and wait for the current one. An append that was only scheduled is not made."""
         self._has_ended = True
         if self._timer is not None:
             self._timer.cancel()
@@ -269,6 +274,10 @@ class EventPump:
         # Other runs then use the time in which the agent waits, so append as much as possible at once.
         flush_at = MAX_UNSTORED if self._coalesce > self._window else _FLUSH_AT
         try:
+            if self._is_urgent:
+                await asyncio.sleep(0)  # if the agent has returned meanwhile, the end of the run needs no second append
+            if self._has_ended:
+                return
             self._in_flight = self._count
             self._flush_at = min(flush_at, MAX_UNSTORED - self._in_flight)
             events = await self._take_pending()
@@ -277,6 +286,10 @@ class EventPump:
             if self._size > _MAX_PROJECTED:
                 self.is_large = True
             await self._store.append(self._lease, events)
+            if self.appended is not None:
+                self.appended += events
+                if self._size > _MAX_KEPT:
+                    self.appended = None
         except Exception as error:  # noqa: BLE001 - a run cannot continue without its log, whatever failed
             self._on_failure(self._explain(error))
         finally:

@@ -22,13 +22,13 @@ from aguila.protocol import RunAgentInput, RunErrorEvent, replace
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
 from aguila.server.history.cut_history import ThreadEnd, ThreadEnds, find_end
-from aguila.server.history.projection import Projections
+from aguila.server.history.projection import EndingRun, Projections
 from aguila.server.interrupts.records import interrupt_body
 from aguila.server.runs.event_pump import EventPump
 from aguila.server.runs.viewers import DISCONNECT_DELAY, Viewer, Viewers
 from aguila.server.settings import Settings
 from aguila.server.store_health import StoreHealth
-from aguila.store import Lease, RunEnd, RunProjection, Store, ThreadUpdate
+from aguila.store import Batch, Lease, RunEnd, RunProjection, Store, ThreadUpdate
 
 _log = logging.getLogger("aguila.server")
 
@@ -42,14 +42,14 @@ _RECHECK_INTERVAL = 0.25
 class LiveRun:
     """A run with its lease. It is the ``Services`` of its agent; its ``pump`` is the ``Sink``.
 
-    ``claims`` are interrupts that are settled when the run succeeds or asks again. ``sent`` is the
-    input of the run and ``first`` the number of its first event, from which ``projections`` computes what is stored
-    with its end; see ``Projections.close_run``.
+    ``claims`` are interrupts that are settled when the run succeeds or asks again. From the other arguments
+    ``projections`` computes what is stored with the end of the run: ``first`` are the events that it began with,
+    ``sent`` is its input (None if that is large) and ``parent_run_id`` its stored parent.
     """
 
     __slots__ = (
         "_claims", "_end_ids", "_failure_event", "_first", "_grace_timer", "_has_ended", "_is_cancelling",
-        "_is_driving", "_loop", "_projections", "_sent", "_store", "_store_health", "_thread_ends",
+        "_is_driving", "_loop", "_parent_run_id", "_projections", "_sent", "_store", "_store_health", "_thread_ends",
         "cancel_listener", "ended", "lease", "pump", "root_run_id",
         "session", "task", "viewers",
     )  # fmt: skip
@@ -68,8 +68,9 @@ class LiveRun:
         store_health: StoreHealth | None = None,
         thread_ends: ThreadEnds | None = None,
         projections: Projections | None = None,
-        first: int = 1,
+        first: Batch | None = None,
         sent: RunAgentInput | None = None,
+        parent_run_id: str | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._store_health = StoreHealth() if store_health is None else store_health
@@ -80,6 +81,7 @@ class LiveRun:
         self._projections = projections
         self._first = first
         self._sent = sent
+        self._parent_run_id = parent_run_id
         self._grace_timer: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._failure_event = _FAILED
         self._is_cancelling = False
@@ -212,11 +214,18 @@ class LiveRun:
 
     async def _project(self, events: Sequence[bytes]) -> RunProjection | None:
         """Return the projection after the run, which ends with these events."""
-        if self._projections is None:
+        if self._projections is None or self._first is None:
             return None
         try:
-            sent = None if self.pump.is_large else self._sent
-            return await self._projections.close_run(self.lease, self._first, events, sent)
+            stored = self.pump.appended
+            run = EndingRun(
+                lease=self.lease,
+                first=self._first.first,
+                sent=None if self.pump.is_large else self._sent,
+                parent_run_id=self._parent_run_id,
+                stored=None if stored is None else [*self._first.events, *stored],
+            )
+            return await self._projections.close_run(run, events)
         except StoreError:
             return None  # the append that follows reports it
         except Exception as error:  # noqa: BLE001 - the run must be closed, and readers can compute the projection

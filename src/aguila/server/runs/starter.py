@@ -38,7 +38,7 @@ from aguila.server.runs.run_context import RunContextLoader
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.shield import run_shielded
 from aguila.server.runs.start_request import StartRequest, StartResult
-from aguila.store import Batch, Lease, RunRecord
+from aguila.store import Batch, Lease, NewRun, RunRecord
 
 _SMALL = 32 * 1024
 
@@ -295,36 +295,39 @@ class RunStarter:
             lines = [encode_event(started)] if is_plain else await encode_all_checked(prelude)
         except DecodeError as error:  # the echo nests the input one level deeper, which may be too deep
             raise Rejected(422, "malformed_input", error.message, "") from None
+        parent_run_id = agent_input.parent_run_id if place.parent is None else place.parent
         began = time.monotonic()
         beginning = asyncio.ensure_future(
             self._store.begin(
-                request.scope,
-                agent_input.thread_id,
-                agent_input.run_id,
-                owner=self._environment.owner,
-                lease_seconds=settings.lease,
-                input=request.body,
-                fingerprint=request.fingerprint,
-                events=lines,
-                parent_run_id=agent_input.parent_run_id if place.parent is None else place.parent,
-                claims=plan.claims,
-                waiting=plan.waiting,
-                after=place.after,
-                max_running=settings.limits.runs_per_scope,
-                agent=request.agent,
-                sent_run_id=request.sent_run_id,
-                quotas=self._quotas.find(request.principal),
+                NewRun(
+                    request.scope,
+                    agent_input.thread_id,
+                    agent_input.run_id,
+                    owner=self._environment.owner,
+                    lease_seconds=settings.lease,
+                    input=request.body,
+                    fingerprint=request.fingerprint,
+                    events=lines,
+                    parent_run_id=parent_run_id,
+                    claims=plan.claims,
+                    waiting=plan.waiting,
+                    after=place.after,
+                    max_running=settings.limits.runs_per_scope,
+                    agent=request.agent,
+                    sent_run_id=request.sent_run_id,
+                    quotas=self._quotas.find(request.principal),
+                )
             )
         )
         if beginning.done():  # a task would delay the first event by two turns of the event loop
             lease, first = beginning.result()
             self._environment.store_health.record_success(began)
-            return self._own(lease, first, request, prepared, plan, prelude)
+            return self._own(lease, first, request, prepared, plan, prelude, parent_run_id)
 
         async def wait() -> StartResult:
             lease, first = await beginning
             self._environment.store_health.record_success(began)
-            return self._own(lease, first, request, prepared, plan, prelude)
+            return self._own(lease, first, request, prepared, plan, prelude, parent_run_id)
 
         return await run_shielded(wait(), on_abandoned)
 
@@ -336,6 +339,7 @@ class RunStarter:
         prepared: PreparedInput,
         plan: ResumePlan,
         prelude: Sequence[Event],
+        parent_run_id: str | None,
     ) -> StartResult:
         """Launch a run that has begun."""
         environment, settings = self._environment, self._settings
@@ -349,8 +353,9 @@ class RunStarter:
             store_health=environment.store_health,
             thread_ends=environment.thread_ends,
             projections=environment.projections,
-            first=first.first,
+            first=first,
             sent=None if _is_large_request(request) else request.input,
+            parent_run_id=parent_run_id,
         )
         loader = RunContextLoader(
             projections=environment.projections,

@@ -23,7 +23,7 @@ from aguila.server.runs.run_context import RunContextLoader
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.start_request import StartRequest
 from aguila.server.settings import Settings
-from aguila.store import Batch, MemoryStore, Store
+from aguila.store import Batch, MemoryStore, NewRun, Store
 
 _MAX_BYTES = 1 << 26
 """How many bytes of events an unstored run may produce. They stay in memory until it ends."""
@@ -91,14 +91,16 @@ async def begin_unstored(
     store = MemoryStore(max_bytes=_MAX_BYTES)
     await store.open()
     lease, first = await store.begin(
-        request.scope,
-        sent.thread_id,
-        sent.run_id,
-        owner="",
-        lease_seconds=settings.lease,
-        input=request.body,  # readers take the initial state from it
-        fingerprint="",
-        events=lines,
+        NewRun(
+            request.scope,
+            sent.thread_id,
+            sent.run_id,
+            owner="",
+            lease_seconds=settings.lease,
+            input=request.body,  # readers take the initial state from it
+            fingerprint="",
+            events=lines,
+        )
     )
     live = UnstoredRun(store, lease, settings, root_run_id=sent.run_id)
     live.files = projections.store

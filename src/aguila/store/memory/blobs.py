@@ -6,8 +6,8 @@ from collections.abc import Container, Iterable, Iterator
 
 from aguila.store import refusals
 from aguila.store.archive import ArchivedFile, FileArchive
-from aguila.store.base import Blob
 from aguila.store.feed import Key
+from aguila.store.records import Blob
 from aguila.store.run_inputs import is_inline
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from aguila.store.base import MetadataFilter
 from aguila.store.encoding import encodable, index_value, list_members
 from aguila.store.memory.thread import Thread
+from aguila.store.records import MetadataFilter
 
 
 class ScopeIndex:

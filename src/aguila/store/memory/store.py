@@ -19,8 +19,13 @@ from aguila.codec.json.large_strings import LARGE
 from aguila.errors import StaleLease, StoreError, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.archive import Archive, FileArchive, RemovedThreads, Snapshot, ThreadArchive
-from aguila.store.base import (
-    DEFAULT_AGENT,
+from aguila.store.base import Store
+from aguila.store.encoding import SMALL_RUN, check_ids, encode_rows, hash_blob, size_of_rows
+from aguila.store.feed import Feed, Key
+from aguila.store.memory.blobs import Blobs
+from aguila.store.memory.thread import Thread
+from aguila.store.memory.threads import Threads
+from aguila.store.records import (
     RECENT_THREADS,
     Batch,
     Blob,
@@ -28,23 +33,17 @@ from aguila.store.base import (
     InterruptRecord,
     Lease,
     MetadataFilter,
+    NewRun,
     Quotas,
     Retention,
     RunEnd,
     RunProjection,
     RunRecord,
-    Store,
     StoredProjection,
     ThreadSummary,
     ThreadUpdate,
     Usage,
 )
-from aguila.store.encoding import SMALL_RUN, check_ids, encode_rows, hash_blob, size_of_rows
-from aguila.store.feed import Feed, Key
-from aguila.store.memory.blobs import Blobs
-from aguila.store.memory.thread import Thread
-from aguila.store.memory.threads import Threads
-from aguila.store.new_run import NewRun
 from aguila.store.run_inputs import (
     CutInput,
     CutProjection,
@@ -122,57 +121,24 @@ class MemoryStore(Store):
 
     # Runs
 
-    def begin(
-        self,
-        scope: str,
-        thread_id: str,
-        run_id: str,
-        *,
-        owner: str,
-        lease_seconds: float,
-        input: bytes,  # noqa: A002
-        fingerprint: str,
-        events: Sequence[bytes],
-        parent_run_id: str | None = None,
-        claims: Sequence[str] = (),
-        waiting: frozenset[str] | None = None,
-        after: int | None = None,
-        max_running: int | None = None,
-        agent: str = DEFAULT_AGENT,
-        sent_run_id: str | None = None,
-        quotas: Quotas | None = None,
-    ) -> Awaitable[tuple[Lease, Batch]]:
+    def begin(self, new: NewRun) -> Awaitable[tuple[Lease, Batch]]:
         self._opened()
-        check_ids(scope, thread_id, run_id)
-        new = NewRun(
-            lease=Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner),
-            lease_seconds=lease_seconds,
-            fingerprint=fingerprint,
-            events=events,
-            parent_run_id=parent_run_id,
-            claims=claims,
-            waiting=waiting,
-            after=after,
-            max_running=max_running,
-            agent=agent,
-            sent_run_id=sent_run_id,
-            quotas=quotas,
-        )
-        if len(input) > LARGE:
-            return self._begin_large(new, input)
+        check_ids(new.scope, new.thread_id, new.run_id)
+        if len(new.input) > LARGE:
+            return self._begin_large(new)
         done: asyncio.Future[tuple[Lease, Batch]] = asyncio.get_running_loop().create_future()
         try:
-            done.set_result(self._begin(new, cut_input(input)))
+            done.set_result(self._begin(new, cut_input(new.input)))
         except StoreError as error:
             done.set_exception(error)
         return done
 
-    async def _begin_large(self, new: NewRun, input: bytes) -> tuple[Lease, Batch]:  # noqa: A002
-        return self._begin(new, await asyncio.to_thread(cut_input, input))
+    async def _begin_large(self, new: NewRun) -> tuple[Lease, Batch]:
+        return self._begin(new, await asyncio.to_thread(cut_input, new.input))
 
     def _begin(self, new: NewRun, input: CutInput) -> tuple[Lease, Batch]:  # noqa: A002
         feed, lease = self._opened(), new.lease
-        scope, thread_id, run_id = lease.scope, lease.thread_id, lease.run_id
+        scope, thread_id, run_id = new.scope, new.thread_id, new.run_id
         size = size_of_rows(encode_rows(new.events))
         key = (scope, thread_id)
         thread = self._threads.get(scope, thread_id)

@@ -9,15 +9,6 @@ import msgspec
 
 from aguila.store import refusals
 from aguila.store.archive import ArchivedFile, ArchivedRun, ThreadArchive, end_open_run
-from aguila.store.base import (
-    Batch,
-    CancelRequest,
-    InterruptRecord,
-    RunRecord,
-    StoredProjection,
-    ThreadSummary,
-    ThreadUpdate,
-)
 from aguila.store.encoding import (
     check_cursor,
     encode_rows,
@@ -28,6 +19,15 @@ from aguila.store.encoding import (
 )
 from aguila.store.feed import Key, cut
 from aguila.store.memory.inputs import Inputs
+from aguila.store.records import (
+    Batch,
+    CancelRequest,
+    InterruptRecord,
+    RunRecord,
+    StoredProjection,
+    ThreadSummary,
+    ThreadUpdate,
+)
 from aguila.store.run_inputs import CutProjection, StoredJSON
 
 _replace = msgspec.structs.replace

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from aguila.store.archive import ThreadArchive
-from aguila.store.base import Batch, InterruptRecord, MetadataFilter, RunEnd, RunRecord, ThreadUpdate
 from aguila.store.encoding import hash_thread
 from aguila.store.feed import Key
 from aguila.store.memory.scope_index import ScopeIndex
 from aguila.store.memory.thread import Thread
+from aguila.store.records import Batch, InterruptRecord, MetadataFilter, RunEnd, RunRecord, ThreadUpdate
 
 MAX_REMOVED = 20_000
 """For how many removed threads the last sequence number is remembered."""

@@ -16,11 +16,11 @@ from typing import Any
 from msgspec import UNSET
 
 from aguila.store import refusals
-from aguila.store.base import Batch, Lease, RunEnd, ThreadUpdate
 from aguila.store.encoding import Row, hash_members, size_of_rows, to_milliseconds
 from aguila.store.postgres.database import FIRST_PAUSE, MAX_PAUSE, Database, convert, is_outage, unavailable
 from aguila.store.postgres.lanes import Lane, Session
 from aguila.store.postgres.projections import value_columns
+from aguila.store.records import Batch, Lease, RunEnd, ThreadUpdate
 from aguila.store.run_inputs import CutProjection
 
 APPEND = """

@@ -17,12 +17,12 @@ from aguila.store.archive import (
     ThreadArchive,
     end_open_run,
 )
-from aguila.store.base import Batch
 from aguila.store.encoding import decode_row, encode_rows, hash_members, hash_thread, join_events
 from aguila.store.feed import Key
 from aguila.store.postgres import files, queries
 from aguila.store.postgres.database import Database, outages_as_unavailable
 from aguila.store.postgres.inputs import decode_files, input_rows, stored_messages
+from aguila.store.records import Batch
 from aguila.store.run_inputs import MAX_DEPTH, ListDelta, StoredJSON, compare_lists
 
 _THREADS = "SELECT scope, thread_id FROM aguila.threads ORDER BY scope, touched"

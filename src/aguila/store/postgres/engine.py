@@ -13,7 +13,6 @@ from typing import Any
 
 from aguila.errors import StaleLease
 from aguila.store import refusals
-from aguila.store.base import Batch, Lease, RunRecord
 from aguila.store.columns import CANCEL
 from aguila.store.encoding import size_of_rows
 from aguila.store.feed import Feed, Key
@@ -24,6 +23,7 @@ from aguila.store.postgres.begins import Begins
 from aguila.store.postgres.database import Database
 from aguila.store.postgres.lanes import Lane
 from aguila.store.postgres.wakeups import Wakeups
+from aguila.store.records import Batch, Lease, RunRecord
 
 GONE_SECONDS = 1.0
 """How long no session of a process must exist before the process is dead: it may only be connecting again."""

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from aguila.store import refusals
-from aguila.store.base import Lease
 from aguila.store.postgres import files
 from aguila.store.postgres.database import Database
+from aguila.store.records import Lease
 from aguila.store.run_inputs import (
     MAX_DEPTH,
     CutInput,

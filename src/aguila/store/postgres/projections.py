@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aguila.store.base import StoredProjection
 from aguila.store.postgres import files
 from aguila.store.postgres.database import Database
 from aguila.store.postgres.inputs import encode_files, stored_messages
+from aguila.store.records import StoredProjection
 from aguila.store.run_inputs import CutProjection, inline_file, inline_id, join_value
 
 _SAVE = "SELECT aguila.save_projection($1, $2, $3, $4, $5, $6, $7, $8, $9)"

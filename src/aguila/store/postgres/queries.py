@@ -7,7 +7,12 @@ from itertools import islice
 from typing import Any, Final, Literal
 
 from aguila.store import refusals
-from aguila.store.base import (
+from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
+from aguila.store.encoding import check_cursor, decode_row, encodable, hash_member, index_value, inside_compacted
+from aguila.store.feed import Key, cut
+from aguila.store.polling import Stamps
+from aguila.store.postgres.database import Database
+from aguila.store.records import (
     DEFAULT_AGENT,
     RECENT_THREADS,
     Batch,
@@ -19,11 +24,6 @@ from aguila.store.base import (
     ThreadSummary,
     Usage,
 )
-from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
-from aguila.store.encoding import check_cursor, decode_row, encodable, hash_member, index_value, inside_compacted
-from aguila.store.feed import Key, cut
-from aguila.store.polling import Stamps
-from aguila.store.postgres.database import Database
 
 MAX_INDEXED: Final = 256
 """Of a metadata filter, more threads than this are read in the order of their last update until a page is full."""

@@ -19,30 +19,10 @@ from aguila.codec.json.large_strings import LARGE
 from aguila.errors import NotFound, StaleLease
 from aguila.store import refusals
 from aguila.store.archive import Archive, Snapshot, ThreadArchive
-from aguila.store.base import (
-    DEFAULT_AGENT,
-    Batch,
-    Blob,
-    CancelRequest,
-    Durability,
-    InterruptRecord,
-    Lease,
-    MetadataFilter,
-    Quotas,
-    Retention,
-    RunEnd,
-    RunProjection,
-    RunRecord,
-    Store,
-    StoredProjection,
-    ThreadSummary,
-    ThreadUpdate,
-    Usage,
-)
+from aguila.store.base import Store
 from aguila.store.columns import CANCEL
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows, to_milliseconds
 from aguila.store.locations import describe_location
-from aguila.store.new_run import NewRun
 from aguila.store.postgres import archives, files, queries, thread_writes
 from aguila.store.postgres.begins import Beginning
 from aguila.store.postgres.database import Database, Wakeups, load_driver
@@ -50,6 +30,25 @@ from aguila.store.postgres.engine import Engine
 from aguila.store.postgres.inputs import read_input
 from aguila.store.postgres.migrations import check_schema_name
 from aguila.store.postgres.projections import list_projections, put_inline_files, read_values, save_projections
+from aguila.store.records import (
+    Batch,
+    Blob,
+    CancelRequest,
+    Durability,
+    InterruptRecord,
+    Lease,
+    MetadataFilter,
+    NewRun,
+    Quotas,
+    Retention,
+    RunEnd,
+    RunProjection,
+    RunRecord,
+    StoredProjection,
+    ThreadSummary,
+    ThreadUpdate,
+    Usage,
+)
 from aguila.store.run_inputs import CutProjection, cut_input, cut_projection, is_inline
 
 _POLL_SECONDS: dict[Wakeups, float] = {"listen": 0.75, "poll": 0.15}
@@ -159,50 +158,17 @@ class PostgresStore(Store):
 
     # Runs
 
-    async def begin(
-        self,
-        scope: str,
-        thread_id: str,
-        run_id: str,
-        *,
-        owner: str,
-        lease_seconds: float,
-        input: bytes,  # noqa: A002
-        fingerprint: str,
-        events: Sequence[bytes],
-        parent_run_id: str | None = None,
-        claims: Sequence[str] = (),
-        waiting: frozenset[str] | None = None,
-        after: int | None = None,
-        max_running: int | None = None,
-        agent: str = DEFAULT_AGENT,
-        sent_run_id: str | None = None,
-        quotas: Quotas | None = None,
-    ) -> tuple[Lease, Batch]:
+    async def begin(self, new: NewRun) -> tuple[Lease, Batch]:
         engine = self._opened()
-        check_ids(scope, thread_id, run_id)
-        rows = encode_rows(events)
-        lease = Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner)
-        new = NewRun(
-            lease=lease,
-            lease_seconds=lease_seconds,
-            fingerprint=fingerprint,
-            events=tuple(events),
-            parent_run_id=parent_run_id,
-            claims=claims,
-            waiting=waiting,
-            after=after,
-            max_running=max_running,
-            agent=agent,
-            sent_run_id=sent_run_id,
-            quotas=quotas,
-        )
-        parts = await asyncio.to_thread(cut_input, input) if len(input) > LARGE else cut_input(input)
+        check_ids(new.scope, new.thread_id, new.run_id)
+        rows = encode_rows(new.events)
+        parts = await asyncio.to_thread(cut_input, new.input) if len(new.input) > LARGE else cut_input(new.input)
         begun = await engine.begins.begin(Beginning(new, rows, parts))
-        batch = Batch(begun.before + 1, new.events, to_milliseconds(begun.at))
+        lease = new.lease
+        batch = Batch(begun.before + 1, tuple(new.events), to_milliseconds(begun.at))
         engine.appends.own(lease, begun.thread, begun.run, batch.last)
         engine.feed.publish(lease, batch, size_of_rows(rows), begun=True)
-        engine.notify([(scope, thread_id)])
+        engine.notify([(new.scope, new.thread_id)])
         return lease, batch
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:

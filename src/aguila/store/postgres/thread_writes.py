@@ -9,13 +9,13 @@ from operator import itemgetter
 from typing import Any
 
 from aguila.store import refusals
-from aguila.store.base import CancelRequest, Retention, RunRecord, ThreadSummary, ThreadUpdate
 from aguila.store.columns import CANCEL
 from aguila.store.encoding import SMALL_RUN, hash_thread
 from aguila.store.feed import Key
 from aguila.store.postgres import files, queries
 from aguila.store.postgres.appends import update_values
 from aguila.store.postgres.database import Database
+from aguila.store.records import CancelRequest, Retention, RunRecord, ThreadSummary, ThreadUpdate
 
 TRASH_ROWS = 500
 """How many rows of removed threads are deleted in one transaction."""

@@ -18,9 +18,9 @@ from aguila.store.archive import (
     ThreadArchive,
     end_open_run,
 )
-from aguila.store.base import Batch, Lease
 from aguila.store.encoding import decode_row, encode_rows, join_events, size_of_rows
 from aguila.store.feed import Key
+from aguila.store.records import Batch, Lease
 from aguila.store.run_inputs import StoredJSON
 from aguila.store.sqlite import queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import is_outage, unavailable

@@ -348,7 +348,7 @@ def _usage_text(usage: Sequence[int]) -> str:
 def rebuild_usage(path: Path) -> None:
     """Count again what each scope holds, for quotas. Raises ``StoreUnavailable``."""
     try:
-        db = connect(path, busy_seconds=_BUSY, synchronous="NORMAL", max_bytes=None)
+        db = connect(path, busy_seconds=_BUSY, durability="process", max_bytes=None)
         try:
             db.execute(f"PRAGMA busy_timeout = {_BUSY * 1000:.0f}")
             db.execute("BEGIN IMMEDIATE")

@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 
 from aguila.errors import StoreUnavailable
-from aguila.store.base import Durability
+from aguila.store.records import Durability
 from aguila.store.sqlite.migrations import migrate
 
 _RETRY = 0.01

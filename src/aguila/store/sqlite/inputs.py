@@ -6,7 +6,7 @@ import sqlite3
 
 import msgspec
 
-from aguila.store.base import Lease
+from aguila.store.records import Lease
 from aguila.store.run_inputs import (
     MAX_DEPTH,
     CutInput,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 
-from aguila.store.base import StoredProjection
+from aguila.store.records import StoredProjection
 from aguila.store.run_inputs import CutProjection, StoredJSON, inline_file, inline_id, join_value
 from aguila.store.sqlite import queries, thread_writes
 from aguila.store.sqlite.inputs import decode_files, encode_files

@@ -8,7 +8,10 @@ from itertools import islice
 from typing import Any, Final
 
 from aguila.store import refusals
-from aguila.store.base import (
+from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
+from aguila.store.encoding import check_cursor, decode_row, encodable, index_value, inside_compacted
+from aguila.store.feed import Key, cut
+from aguila.store.records import (
     DEFAULT_AGENT,
     RECENT_THREADS,
     Batch,
@@ -22,9 +25,6 @@ from aguila.store.base import (
     ThreadSummary,
     Usage,
 )
-from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
-from aguila.store.encoding import check_cursor, decode_row, encodable, index_value, inside_compacted
-from aguila.store.feed import Key, cut
 from aguila.store.sqlite.large_values import read_value, select_value
 
 # The columns of _RUN and _SUMMARY are in the order of the fields of RunRecord and ThreadSummary.

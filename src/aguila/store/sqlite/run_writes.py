@@ -10,10 +10,9 @@ import sqlite3
 from collections.abc import Sequence
 
 from aguila.store import refusals
-from aguila.store.base import Batch, CancelRequest, Lease, RunEnd, RunRecord, Usage
 from aguila.store.columns import CANCEL
 from aguila.store.encoding import Row, hash_thread, size_of_rows, to_milliseconds
-from aguila.store.new_run import NewRun
+from aguila.store.records import Batch, CancelRequest, Lease, NewRun, RunEnd, RunRecord, Usage
 from aguila.store.run_inputs import CutInput, CutProjection
 from aguila.store.sqlite import queries
 from aguila.store.sqlite.inputs import write_input
@@ -27,12 +26,12 @@ def begin(
     now: float,
     monotonic: float,
     new: NewRun,
+    lease: Lease,
     rows: Sequence[Row],
     input: CutInput,  # noqa: A002
     lock: int | None,
 ) -> Batch:
     """Start a run. ``rows`` are its events as rows of the log; ``lock`` is of ``locks``. Raises as ``Store.begin``."""
-    lease = new.lease
     # One statement that always returns a row: each further one delays the first event by 3 us or more.
     thread, last, running, count, has_removed, run, agent = db.execute(
         """
@@ -68,7 +67,7 @@ def begin(
             raise refusals.interrupt_not_open(interrupt_id)
     if thread is None and has_removed:
         last = _take_removed(db, lease.scope, lease.thread_id)
-    batch = Batch(last + 1, new.events, to_milliseconds(now))
+    batch = Batch(last + 1, tuple(new.events), to_milliseconds(now))
     # The key of the run is known before it is inserted, so that the row of the thread is written once.
     row = db.execute(
         """

@@ -23,8 +23,10 @@ from aguila.codec.json.large_strings import LARGE
 from aguila.errors import NotFound, StaleLease, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.archive import Archive, Snapshot, ThreadArchive
-from aguila.store.base import (
-    DEFAULT_AGENT,
+from aguila.store.base import Store
+from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows
+from aguila.store.feed import Key
+from aguila.store.records import (
     Batch,
     Blob,
     CancelRequest,
@@ -32,20 +34,17 @@ from aguila.store.base import (
     InterruptRecord,
     Lease,
     MetadataFilter,
+    NewRun,
     Quotas,
     Retention,
     RunEnd,
     RunProjection,
     RunRecord,
-    Store,
     StoredProjection,
     ThreadSummary,
     ThreadUpdate,
     Usage,
 )
-from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows
-from aguila.store.feed import Key
-from aguila.store.new_run import NewRun
 from aguila.store.run_inputs import CutInput, CutProjection, cut_input, cut_projection, is_inline
 from aguila.store.sqlite import archives, queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import connect
@@ -163,54 +162,21 @@ class SQLiteStore(Store):
 
     # Runs
 
-    def begin(
-        self,
-        scope: str,
-        thread_id: str,
-        run_id: str,
-        *,
-        owner: str,
-        lease_seconds: float,
-        input: bytes,  # noqa: A002
-        fingerprint: str,
-        events: Sequence[bytes],
-        parent_run_id: str | None = None,
-        claims: Sequence[str] = (),
-        waiting: frozenset[str] | None = None,
-        after: int | None = None,
-        max_running: int | None = None,
-        agent: str = DEFAULT_AGENT,
-        sent_run_id: str | None = None,
-        quotas: Quotas | None = None,
-    ) -> Awaitable[tuple[Lease, Batch]]:
+    def begin(self, new: NewRun) -> Awaitable[tuple[Lease, Batch]]:
         engine = self._opened()
-        check_ids(scope, thread_id, run_id)
-        new = NewRun(
-            lease=Lease(scope=scope, thread_id=thread_id, run_id=run_id, epoch=1, owner=owner),
-            lease_seconds=lease_seconds,
-            fingerprint=fingerprint,
-            events=tuple(events),
-            parent_run_id=parent_run_id,
-            claims=claims,
-            waiting=waiting,
-            after=after,
-            max_running=max_running,
-            agent=agent,
-            sent_run_id=sent_run_id,
-            quotas=quotas,
-        )
-        return (
-            self._begin_large(engine, new, input) if len(input) > LARGE else self._begin(engine, new, cut_input(input))
-        )
+        check_ids(new.scope, new.thread_id, new.run_id)
+        if len(new.input) > LARGE:
+            return self._begin_large(engine, new)
+        return self._begin(engine, new, cut_input(new.input))
 
-    async def _begin_large(self, engine: Engine, new: NewRun, input: bytes) -> tuple[Lease, Batch]:  # noqa: A002
-        return await self._begin(engine, new, await engine.compute(cut_input, input))
+    async def _begin_large(self, engine: Engine, new: NewRun) -> tuple[Lease, Batch]:
+        return await self._begin(engine, new, await engine.compute(cut_input, new.input))
 
     def _begin(self, engine: Engine, new: NewRun, input: CutInput) -> asyncio.Future[tuple[Lease, Batch]]:  # noqa: A002
         lease, rows = new.lease, encode_rows(new.events)
         lock, size = self._locks.hold(lease.owner), size_of_rows(rows)
         return engine.write(
-            lambda db: (lease, run_writes.begin(db, self._clock(), self._monotonic(), new, rows, input, lock)),
+            lambda db: (lease, run_writes.begin(db, self._clock(), self._monotonic(), new, lease, rows, input, lock)),
             [(lease.scope, lease.thread_id)],
             lambda begun: engine.feed.publish(lease, begun[1], size, begun=True),
             is_short=input.size + size <= SHORT,

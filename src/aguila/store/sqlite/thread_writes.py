@@ -12,9 +12,9 @@ from msgspec import UNSET
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import refusals
-from aguila.store.base import Blob, Quotas, Retention, RunRecord, ThreadSummary, ThreadUpdate, Usage
 from aguila.store.encoding import SMALL_RUN, hash_thread, list_members, size_of_details
 from aguila.store.feed import Key
+from aguila.store.records import Blob, Quotas, Retention, RunRecord, ThreadSummary, ThreadUpdate, Usage
 from aguila.store.sqlite import queries
 from aguila.store.sqlite.large_values import insert
 
