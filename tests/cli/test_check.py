@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from builders import (
     text_message_json,
     tool_call_json,
 )
+from forked import aguila
 from scripted_server import Answer, ScriptedServer, frames
 
 from aguila.cli import demo
@@ -333,8 +333,7 @@ def test_an_input_that_is_none_is_noted_and_not_held_against_the_producer(tmp_pa
 
 
 def check(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "aguila", "check", *arguments]
-    return subprocess.run(command, input=stdin, capture_output=True, timeout=60, check=False)
+    return aguila("check", *arguments, stdin=stdin)
 
 
 def test_the_exit_status_says_what_was_found(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from every_event import aguila, every_event
+from every_event import every_event
+from forked import aguila
 from protobuf_losses import after_protobuf
 
 from aguila.cli.convert import CannotConvert, convert, written

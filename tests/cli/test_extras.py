@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from waiting import DEADLINE
 
 _WITHOUT = """
 import sys
@@ -31,7 +32,7 @@ main()
 def test_without_protobuf_what_needs_it_says_so_in_one_line(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"type":"RUN_STARTED","threadId":"t","runId":"r"}\n')
     command = [sys.executable, "-c", _WITHOUT, *arguments]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=DEADLINE, check=False)
     said = done.stderr.decode()
     assert done.returncode == 2, said
     assert said == "aguila: this needs protobuf; install it with: pip install 'aguila[protobuf]'\n"

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json
-from every_event import aguila, every_event
+from every_event import every_event
+from forked import aguila
 from scripted_server import Answer, ScriptedServer, frame, frames
 
 from aguila.cli.convert import written

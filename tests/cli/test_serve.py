@@ -15,6 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import forked
 import httpx2
 import msgspec
 import pydantic.fields  # noqa: F401 - typer imports it on first use, which fails while sys.modules is replaced
@@ -54,8 +55,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def aguila(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "aguila", *arguments]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = forked.aguila(*arguments, folder=folder)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def no_logs(*, as_json: bool) -> None:

@@ -4,13 +4,14 @@ import subprocess
 import sys
 
 import pytest
+from waiting import DEADLINE
 
 BLOCKED = "import sys\nfor name in {blocked!r}:\n    sys.modules[name] = None\n{code}"
 
 
 def run_without(blocked: list[str], code: str) -> str:
     program = BLOCKED.format(blocked=blocked, code=code)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE)
     return done.stdout + done.stderr
 
 

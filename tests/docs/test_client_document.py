@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import pytest
 from commands import aguila_serve
 from serving import REPOSITORY
@@ -27,11 +26,10 @@ def run(script: str, folder: Path) -> str:
     with aguila_serve(folder, "aguila.cli.demo:agent") as server:
         assert ADDRESS in script
         (folder / "talk.py").write_text(script.replace(ADDRESS, server.url))
-        command = [sys.executable, "-W", "error", "talk.py"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, encoding="utf-8")
+        done = forked.run(["-W", "error", str(folder / "talk.py")], folder)
     assert done.returncode == 0, done.stderr
-    assert "Traceback" not in done.stderr
-    return done.stdout
+    assert b"Traceback" not in done.stderr
+    return done.stdout.decode()
 
 
 def test_the_client_of_the_readme_uses_a_tool_answers_a_question_and_sends_an_image(tmp_path: Path) -> None:

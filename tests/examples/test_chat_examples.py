@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import struct
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 
 import pytest
 from commands import aguila_serve, example
+from forked import run_script
 from serving import REPOSITORY, check_valid, text_of
 
 from aguila.stream import consume
@@ -19,13 +17,7 @@ NAMES = ["13_chat_client.py", "16_image_analysis.py", "17_hooks.py"]
 
 
 def run_example(name: str, folder: Path, *arguments: str, **environment: str) -> list[str]:
-    command = [sys.executable, "-W", "error", str(REPOSITORY / "examples" / name), *arguments]
-    done = subprocess.run(
-        command, cwd=folder, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    return run_script(REPOSITORY / "examples" / name, folder, *arguments, **environment).splitlines()
 
 
 def png(width: int, height: int) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from commands import Command, aguila_serve
+from forked import run_script
 from serving import REPOSITORY
+from waiting import DEADLINE
 
 
 @pytest.fixture(scope="module")
@@ -20,12 +21,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 
 def run_example(name: str, demo: Command, folder: Path) -> list[str]:
-    command = [sys.executable, "-W", "error", str(REPOSITORY / "examples" / name)]
-    environment = {**os.environ, "AGUILA_URL": demo.url}
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.splitlines()
+    return run_script(REPOSITORY / "examples" / name, folder, AGUILA_URL=demo.url).splitlines()
 
 
 def test_09_a_client_streams_answers_uploads_and_sees_failure(demo: Command, tmp_path: Path) -> None:
@@ -62,7 +58,7 @@ def test_11_a_cut_stream_goes_on_and_a_left_run_is_joined(demo: Command, tmp_pat
 def test_12_an_agent_is_tested_by_pytest_alone(tmp_path: Path) -> None:
     example = REPOSITORY / "examples" / "12_testing_an_agent.py"
     command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", str(example)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert done.returncode == 0, done.stdout
     assert "4 passed" in done.stdout
 

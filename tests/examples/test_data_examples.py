@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forked import run_script
 from serving import REPOSITORY
 
 NAMES = ["19_events.py", "20_saved_history.py", "21_multimodal.py", "22_branching.py", "23_compaction.py"]
 
 
 def run_example(name: str, folder: Path) -> list[str]:
-    command = [sys.executable, "-W", "error", str(REPOSITORY / "examples" / name)]
-    done = subprocess.run(command, cwd=folder, env=os.environ, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return [line.rstrip() for line in done.stdout.splitlines()]
+    lines = run_script(REPOSITORY / "examples" / name, folder).splitlines()
+    return [line.rstrip() for line in lines]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from commands import Command
 from serving import free_port
+from waiting import DEADLINE
 
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 
@@ -72,7 +73,7 @@ def installed(wheel: Path, extra: str, home: Path) -> Path:
 
 
 def output_of(python: Path, code: str) -> str:
-    done = subprocess.run([python, "-W", "error", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([python, "-W", "error", "-c", code], capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

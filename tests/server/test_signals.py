@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from serving import Background, server_process, types
-from waiting import let_tasks_run, wait_until
+from waiting import DEADLINE, let_tasks_run, wait_until
 
 from aguila import App
 from aguila.store import SQLiteStore
@@ -379,5 +379,7 @@ async def main():
 signal.signal(signal.SIGTERM, {handler})
 asyncio.run(main())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE, check=False
+    )
     assert (done.returncode, done.stdout) == (status, "drains\n"), done.stderr

@@ -11,26 +11,35 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
+from forked import ForkedProcess
 from serving import REPOSITORY, Peer, free_port
 from waiting import DEADLINE, wait_until
 
 
 class Command(Peer):
-    """A server that was started by a command. ``log`` is what it wrote, both streams together."""
+    """A server that was started by a command. ``log`` is what it wrote, both streams together.
+
+    A Python program is forked (see ``forked``), unless it starts others of its kind.
+    """
 
     def __init__(
         self, command: Sequence[str], port: int, folder: Path, health: str, environment: dict[str, str]
     ) -> None:
         self._log = folder / f"server-{port}.log"
-        with self._log.open("wb") as out:
-            self.process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env={**os.environ, **environment},
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that its workers can be ended with it
-            )
+        environment = {**os.environ, **environment}
+        if command[0] == sys.executable and not {"--workers", "--reload"}.intersection(command):
+            streams = [Path(os.devnull), self._log, self._log]
+            self.process = ForkedProcess(command[1:], folder, streams, environment)
+        else:
+            with self._log.open("wb") as out:
+                self.process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=environment,
+                    stdout=out,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,  # so that its workers can be ended with it
+                )
         super().__init__(f"http://127.0.0.1:{port}")
         self._health = health
         try:

@@ -1,12 +1,9 @@
-"""One valid stream with every event type of the protocol in it, and how the command line is called in tests."""
+"""One valid stream with every event type of the protocol in it."""
 
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from functools import cache
-from pathlib import Path
 
 from random_streams import random_stream
 
@@ -21,8 +18,3 @@ def every_event() -> tuple[Event, ...]:
         if {event.type for event in events} == set(EventType) and events[-1].type in ("RUN_FINISHED", "RUN_ERROR"):
             return tuple(events)
     raise AssertionError("no seed gives a stream of every event type")
-
-
-def aguila(*arguments: str, folder: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    command = [sys.executable, "-m", "aguila", *arguments]
-    return subprocess.run(command, cwd=folder, input=stdin, capture_output=True, timeout=60, check=False)

@@ -10,13 +10,12 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from forked import ForkedProcess
 from serving import REPOSITORY, Peer, run_input
 from waiting import wait_until
 
@@ -73,12 +72,9 @@ class Worker(Peer):
         self._port = folder / f"port-{Worker.count}"
         self.log = folder / f"worker-{Worker.count}.log"
         settings = {"folder": str(folder), "port": str(self._port), **options}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, REPOSITORY / "tests" / "support" / "faults_app.py", json.dumps(settings)],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
+        command = [str(REPOSITORY / "tests" / "support" / "faults_app.py"), json.dumps(settings)]
+        streams = [Path(os.devnull), self.log, self.log]
+        self.process = ForkedProcess(command, Path.cwd(), streams, os.environ)
         wait_until(self._is_up, PATIENCE)
         self.port = int(self._port.read_text())
         super().__init__(f"http://127.0.0.1:{self.port}")

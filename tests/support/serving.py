@@ -10,8 +10,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +19,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from forked import ForkedProcess
 from waiting import DEADLINE, wait_until
 
 from aguila.codec import decode_event
@@ -213,13 +212,10 @@ class ServerProcess(Peer):
     def __init__(self, target: str, folder: Path, environment: dict[str, str] | None = None, *args: str) -> None:
         port = free_port()
         paths = [str(folder), str(REPOSITORY / "tests" / "support"), os.environ.get("PYTHONPATH", "")]
-        command = [sys.executable, "-m", "uvicorn", target, "--port", str(port), "--no-access-log", *args]
-        self.process = subprocess.Popen(
-            command,
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
+        command = ["-m", "uvicorn", target, "--port", str(port), "--no-access-log", *args]
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})}
+        self._log = folder / f"uvicorn-{port}.log"
+        self.process = ForkedProcess(command, Path.cwd(), [Path(os.devnull), self._log, self._log], environment)
         super().__init__(f"http://127.0.0.1:{port}")
         wait_until(self._answers)
 
@@ -235,14 +231,13 @@ class ServerProcess(Peer):
 
     def output(self) -> str:
         """Wait for the end of the process and return its output."""
-        return self.process.communicate(timeout=DEADLINE)[0].decode()
+        self.process.wait(DEADLINE)
+        return self._log.read_text()
 
     def stop(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(DEADLINE)
-        if self.process.stdout is not None:
-            self.process.stdout.close()
         self.close()
 
 

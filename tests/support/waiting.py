@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-DEADLINE = 60.0
+DEADLINE = 120.0
 
 
 def wait_until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
