@@ -9,14 +9,18 @@ export function TokenBar() {
   const dialog = useRef<HTMLDialogElement>(null);
   const input = useRef<HTMLInputElement>(null);
   const reason = needsToken.value;
+  const open = () => {
+    dialog.current!.showModal();
+    input.current!.select(); // what is typed replaces a token that was refused
+  };
   useEffect(() => {
-    if (reason === "unauthenticated" && dialog.current?.open === false) dialog.current.showModal();
+    if (reason === "unauthenticated" && dialog.current?.open === false) open();
   }, [reason]);
   const isRefused = reason === "unauthenticated";
   return (
     <div class="token">
       {reason === "forbidden" && token.value !== null && <span class="is-bad">403: this token may not do that</span>}
-      <button class="quiet" onClick={() => dialog.current?.showModal()}>
+      <button class="quiet" onClick={open}>
         {token.value === null ? "Token" : "Change token"}
       </button>
       <dialog ref={dialog} aria-labelledby={`${id}-title`}>

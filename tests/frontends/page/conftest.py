@@ -83,6 +83,8 @@ if WHICH:
     def watch(page: Page, url: str, console: list[str]) -> None:
         """Record what the console says, and requests to other hosts."""
         page.set_default_timeout(60_000)
+        # Playwright catches file choosers from some time after the first listener.
+        page.on("filechooser", lambda _: None)
         page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: console.append(f"pageerror: {error}"))
         allowed = (url.partition("#")[0].rstrip("/"), "blob:")

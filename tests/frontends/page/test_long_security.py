@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from aguila.agent import Run
 from aguila.cli.demo import A2UI_CATALOG
 from aguila.protocol import TextPart
-from aguila.server import App, Request
+from aguila.server import App, Rejected, Request
 
 EVIL = "window.pwned=1"
 PAYLOADS = [
@@ -141,6 +141,47 @@ def test_hostile_content_executes_and_loads_nothing(
     assert page.evaluate("window.pwned") is None
     # a part whose bytes are no image
     chat.console[:] = [line for line in chat.console if "blob:" not in line]
+
+
+def test_what_a_token_may_not_do_is_shown_as_403(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    def authenticate(request: Request) -> str:
+        if request.headers.get("authorization") == "Bearer blocked":
+            raise Rejected(403, "forbidden", "This account is blocked.")
+        if request.method == "DELETE":
+            raise Rejected(403, "forbidden", "Only administrators delete threads.")
+        return "ada"
+
+    async def agent(run: Run) -> None:
+        await run.say("Hello.")
+
+    chat = open_page(serve(App(agent, page=True, authenticate=authenticate)))
+    page = chat.page
+    token = page.get_by_role("dialog").get_by_label("Bearer token")
+    page.get_by_role("button", name="Token").click()
+    token.fill("ada-secret")
+    page.keyboard.press("Enter")
+    chat.ask("A message")
+    page.get_by_role("button", name="Delete", exact=True).click()
+    page.get_by_role("button", name="Delete thread").click()
+    expect(page.get_by_role("alert")).to_contain_text(
+        "The thread was not deleted. Only administrators delete threads. (403 forbidden)"
+    )
+    expect(page.locator("header.bar")).to_contain_text("403: this token may not do that")
+    chat.sees("Hello.")
+    chat.write("Another message")  # what the token may do takes the notice away
+    expect(chat.user_message("Another message")).to_be_visible()
+    expect(page.locator("header.bar")).not_to_contain_text("403")
+    page.get_by_role("button", name="Change token").click()
+    token.fill("blocked")
+    page.keyboard.press("Enter")
+    expect(page.get_by_label("Threads", exact=True)).to_contain_text("This account is blocked. (403 forbidden)")
+    expect(page.locator("header.bar")).to_contain_text("403: this token may not do that")
+    expect(chat.messages()).not_to_contain_text("Hello.")
+    page.get_by_role("link", name="Inspector").click()
+    expect(page.get_by_role("alert")).to_contain_text("This account is blocked. (403 forbidden)")
+    chat.console[:] = [line for line in chat.console if " 403 " not in line]
 
 
 def test_two_tokens_see_only_their_own_threads_and_the_token_stays_in_memory(

@@ -21,7 +21,8 @@ export function Chat({ thread, run }: { thread: string | null; run: string | nul
   const [isListOpen, setListOpen] = useState(false);
   const current = useRef<{ session: ThreadSession; secret: string | null } | null>(null);
   const secret = token.value;
-  useEffect(() => {
+  // Before the browser handles the next key: with another token or thread, it must not reach the session that is left.
+  useLayoutEffect(() => {
     setListOpen(false);
     // A new thread gets its address with its first message: that is the same session.
     if (thread !== null && current.current?.session.id === thread && current.current.secret === secret) return;

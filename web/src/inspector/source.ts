@@ -176,5 +176,6 @@ function hasEnded(model: RunModel): boolean {
 }
 
 export function messageOf(error: unknown): string {
+  if (error instanceof ApiError && error.status !== 0) return `${error.message} (${error.status} ${error.code})`;
   return error instanceof Error ? error.message : String(error);
 }

@@ -107,13 +107,14 @@ export function uploadFile(
     const form = new FormData();
     form.append("file", file, file.name);
     request.open("POST", urlOf("files", { threadId: thread }));
-    if (token.value !== null) request.setRequestHeader("Authorization", `Bearer ${token.value}`);
+    const used = token.value;
+    if (used !== null) request.setRequestHeader("Authorization", `Bearer ${used}`);
     request.upload.onprogress = (event) => onProgress?.(event.lengthComputable ? event.loaded / event.total : 0);
     request.onerror = () => reject(new ApiError(0, "unreachable", "The server cannot be reached."));
     request.onabort = () => reject(new DOMException("The upload was stopped.", "AbortError"));
     request.onload = () => {
       if (request.status >= 200 && request.status < 300) resolve(JSON.parse(request.responseText) as UploadedFile);
-      else reject(errorOf(request.status, request.responseText));
+      else reject(errorOf(request.status, request.responseText, used));
     };
     signal?.addEventListener("abort", () => request.abort());
     request.send(form);
@@ -147,7 +148,8 @@ async function call(
   options: { method?: string; query?: Query; body?: unknown; accept?: string; signal?: AbortSignal } = {},
 ): Promise<Response> {
   const headers: Record<string, string> = { Accept: options.accept ?? "application/json" };
-  if (token.value !== null) headers["Authorization"] = `Bearer ${token.value}`;
+  const used = token.value;
+  if (used !== null) headers["Authorization"] = `Bearer ${used}`;
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   let response: Response;
   try {
@@ -161,7 +163,8 @@ async function call(
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }
-  if (!response.ok) throw errorOf(response.status, await response.text());
+  if (!response.ok) throw errorOf(response.status, await response.text(), used);
+  if (options.method !== undefined && needsToken.value === "forbidden") needsToken.value = null; // the reads go on all the time
   return response;
 }
 
@@ -169,10 +172,12 @@ async function json<T>(response: Response): Promise<T> {
   return (await response.json()) as T;
 }
 
-/** Make the error of a response, and ask for a token if the response does. */
-function errorOf(status: number, body: string): ApiError {
-  if (status === 401) needsToken.value = "unauthenticated";
-  if (status === 403) needsToken.value = "forbidden";
+/** Make the error of a response, and ask for a token if the response does. `used` is the token of the request. */
+function errorOf(status: number, body: string, used: string | null): ApiError {
+  if (used === token.value) {
+    if (status === 401) needsToken.value = "unauthenticated";
+    if (status === 403) needsToken.value = "forbidden";
+  }
   let found: { code?: string; message?: string; path?: string } = {};
   try {
     found = (JSON.parse(body) as { error?: typeof found }).error ?? {};
