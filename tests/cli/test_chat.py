@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
@@ -41,7 +40,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 
 def terminal(demo: Command, folder: Path, *arguments: str, **environment: str) -> Terminal:
-    return Terminal([sys.executable, "-m", "aguila", "chat", demo.url, *arguments], folder, **environment)
+    return Terminal(["-m", "aguila", "chat", demo.url, *arguments], folder, **environment)
 
 
 # In a terminal

@@ -111,6 +111,7 @@ def run(
 
 def _main(command: list[str], folder: Path, streams: list[Path], environment: dict[str, str]) -> None:
     os.setsid()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a runner in the background ignores it
     for number, path in enumerate(streams):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND if number else os.O_RDONLY, 0o600)
         os.dup2(opened, number)

@@ -7,12 +7,12 @@ import pty
 import re
 import select
 import signal
-import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from forked import ForkedProcess
 from waiting import DEADLINE
 
 _PATIENCE = 2.0
@@ -24,18 +24,11 @@ class Terminal:
     """A context manager. ``screen`` is all that was shown, ``plain`` the same without colours and bell."""
 
     def __init__(self, command: Sequence[str], folder: Path, **environment: str) -> None:
-        self._master, slave = pty.openpty()
-        self.process = subprocess.Popen(
-            command,
-            cwd=folder,
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", **environment},
-            start_new_session=True,
-            preexec_fn=lambda: _take_terminal(slave),
-        )
-        os.close(slave)
+        self._master, self._slave = pty.openpty()
+        # A session leader that opens a terminal controls it: only so does Ctrl-C mean anything.
+        streams = [Path(os.ttyname(self._slave))] * 3
+        environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "200", **environment}
+        self.process = ForkedProcess(command, folder, streams, environment)
         self.screen = ""
         self._seen = 0
 
@@ -103,13 +96,4 @@ class Terminal:
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait(DEADLINE)
         os.close(self._master)
-
-
-def _take_terminal(slave: int) -> None:
-    """Make it the controlling terminal of the new session: only so does Ctrl-C mean anything."""
-    import fcntl
-    import termios
-
-    # A runner in the background ignores SIGINT, and so would the command: a person's terminal does not.
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    fcntl.ioctl(slave, termios.TIOCSCTTY, 0)
+        os.close(self._slave)
