@@ -89,19 +89,19 @@ def aguila(*arguments: str, folder: Path | None = None, stdin: bytes = b"") -> s
 
 def run_script(path: Path, folder: Path, *arguments: str, **environment: str) -> str:
     """Run a script to its end, in this folder; return what it prints. It must succeed without a warning."""
-    done = run(["-W", "error", str(path), *arguments], folder, **environment)
+    done = run(["-W", "error", str(path), *arguments], folder, environment=environment)
     assert (done.returncode, done.stderr) == (0, b""), done.stderr.decode()
     return done.stdout.decode()
 
 
 def run(
-    command: Sequence[str], folder: Path, stdin: bytes = b"", **environment: str
+    command: Sequence[str], folder: Path, stdin: bytes = b"", environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a program to its end, in this folder."""
     with tempfile.TemporaryDirectory() as place:
         streams = [Path(place, name) for name in ("stdin", "stdout", "stderr")]
         streams[0].write_bytes(stdin)
-        process = ForkedProcess(command, folder, streams, {**os.environ, **environment})
+        process = ForkedProcess(command, folder, streams, {**os.environ, **(environment or {})})
         try:
             status = process.wait(DEADLINE)
         finally:

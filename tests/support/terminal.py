@@ -75,7 +75,7 @@ class Terminal:
             self._read(0.05)
         while self._read(0):
             pass
-        return self.process.returncode
+        return self.process.wait()
 
     def _read(self, patience: float) -> bool:
         if not select.select([self._master], [], [], patience)[0]:
