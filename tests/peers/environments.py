@@ -1,8 +1,9 @@
 """The peers: servers that use the packages of others, each in an environment of its own.
 
 A Python peer has the environment ``.venv-peers/<name>``, made from ``requirements/peers/<name>.txt`` and what our own
-server needs (``requirements/server.txt``), and kept until these files or the Python change. Peers without such a file
-use the packages that the tests have anyway. The programs are in ``servers/``.
+server needs (``requirements/server.txt``), and kept until these files or the Python change. The pins are complete, so
+nothing is resolved. Peers without such a file use the packages that the tests have anyway. The programs are in
+``servers/``.
 """
 
 from __future__ import annotations
@@ -145,7 +146,8 @@ def _environment(peer: Peer) -> Path:
     folder = ENVIRONMENTS / peer.requirements.stem
     python, stamp = folder / "bin" / "python", folder / ".stamp"
     own = REPOSITORY / "requirements" / "server.txt"
-    files = (peer.requirements, own)
+    pins = [line.removeprefix("-r ") for line in peer.requirements.read_text().splitlines() if line.startswith("-r ")]
+    files = (peer.requirements, own, *(peer.requirements.parent / name for name in pins))
     wanted = hashlib.sha256(sys.version.encode() + b"".join(file.read_bytes() for file in files)).hexdigest()
     ENVIRONMENTS.mkdir(exist_ok=True)
     with (ENVIRONMENTS / f"{folder.name}.lock").open("w") as lock:
@@ -155,7 +157,7 @@ def _environment(peer: Peer) -> Path:
         shutil.rmtree(folder, ignore_errors=True)
         print(f"installing {peer.title} into {folder.relative_to(REPOSITORY)}", file=sys.stderr)
         _command(sys.executable, "-m", "venv", "--without-pip", str(folder))
-        pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile")
+        pip = (sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-compile", "--no-deps")
         _command(*pip, "--disable-pip-version-check", "-r", str(peer.requirements), "-r", str(own))
         stamp.write_text(wanted)
     return python

@@ -12,9 +12,7 @@ import os
 import re
 import signal
 import sys
-import tempfile
 from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -345,30 +343,25 @@ async def reload(trial: Trial) -> None:
 
 async def kill(trial: Trial) -> None:
     """Kill the server during a run. The run ends as lost, and the thread continues on the next server."""
-    with tempfile.TemporaryDirectory() as folder:
-        environment = {**trial.server.environment, "PEER_STORE": str(Path(folder) / "threads.db")}
-        with running(trial.peer, environment) as server:
-            first = Trial(trial.peer, server, "standard")
-            thread = first.thread()
-            run = thread.run("cancel")
-            async with run:
-                async for event in run:
-                    if isinstance(event, TextMessageContentEvent):
-                        os.kill(server.pid, signal.SIGKILL)
-                        break
-            await first.client.close()
-        with running(trial.peer, environment) as server:
-            second = Trial(trial.peer, server, "standard")
-            page = second.client.thread(thread.id)
-            try:
-                await page.attach()
-            except RunFailed as failed:
-                check(failed.code == "run_lost", f"the lost run ended with {failed.code}")
-            else:
-                raise Broken("the lost run did not end as lost")
-            check(script.TICK in str(page.messages[-1].content), f"kept is {page.messages[-1]}")
-            await second.goes_on(page)
-            await second.client.close()
+    thread = trial.thread()
+    run = thread.run("cancel")
+    async with run:
+        async for event in run:
+            if isinstance(event, TextMessageContentEvent):
+                os.kill(trial.server.pid, signal.SIGKILL)
+                break
+    with running(trial.peer, trial.server.environment) as server:
+        second = Trial(trial.peer, server, "standard")
+        page = second.client.thread(thread.id)
+        try:
+            await page.attach()
+        except RunFailed as failed:
+            check(failed.code == "run_lost", f"the lost run ended with {failed.code}")
+        else:
+            raise Broken("the lost run did not end as lost")
+        check(script.TICK in str(page.messages[-1].content), f"kept is {page.messages[-1]}")
+        await second.goes_on(page)
+        await second.client.close()
     trial.remarks += second.remarks
 
 
@@ -384,7 +377,7 @@ FRAMEWORK_FEATURES: dict[str, Feature] = {
     "reload during a run": reload,
     "kill -9": kill,
 }
-"""What a framework behind ``App`` is asked."""
+"""What a framework behind ``App`` is asked. The last one ends the server."""
 
 FEATURES: dict[str, Feature] = {
     "text": text,

@@ -10,35 +10,38 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Collection
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))  # as pytest does
 
 from environments import FRAMEWORKS, GATEWAY, PEERS, SERVERS, Blocked, Peer, Running, running
-from features import FEATURES, FRAMEWORK_FEATURES, Broken, Trial, error_text
+from features import FEATURES, FRAMEWORK_FEATURES, Broken, Feature, Trial, error_text
 from tables import TABLES, Cell, Column, Results, documents
 
 from aguila.errors import AguilaError, ProtocolError
 
+Features = Mapping[str, Feature]
 
-async def try_feature(peer: Peer, server: Running, name: str) -> Cell:
+
+async def try_feature(peer: Peer, server: Running, feature: Feature) -> Cell:
     """One cell. What fails with the compatibility that is the default is tried again with all of it."""
-    cell, is_protocol = await _attempt(peer, server, name, "standard")
+    cell, is_protocol = await _attempt(peer, server, feature, "standard")
     if cell.verdict == "fails" and is_protocol:
-        wider, _ = await _attempt(peer, server, name, "wide")
+        wider, _ = await _attempt(peer, server, feature, "wide")
         if wider.verdict == "works":
             return wider._replace(remarks=(f"needs `compat='wide'`: {cell.reason}", *wider.remarks))
     return cell
 
 
-async def _attempt(peer: Peer, server: Running, name: str, compat: str) -> tuple[Cell, bool]:
+async def _attempt(peer: Peer, server: Running, feature: Feature, compat: str) -> tuple[Cell, bool]:
     trial = Trial(peer, server, compat)  # type: ignore[arg-type]
     verdict, reason, is_protocol = "works", "", False
     try:
         async with asyncio.timeout(180):
-            await (FEATURES | FRAMEWORK_FEATURES)[name](trial)
+            await feature(trial)
     except (Broken, TimeoutError) as error:
         verdict, reason = "fails", str(error) or "nothing for three minutes"
     except AguilaError as error:
@@ -49,18 +52,22 @@ async def _attempt(peer: Peer, server: Running, name: str, compat: str) -> tuple
     return Cell(verdict, reason, tuple(trial.remarks)), is_protocol
 
 
-def try_peer(peer: Peer, features: Collection[str] = FEATURES) -> Column:
+def try_peer(peer: Peer, features: Features = FEATURES) -> Column:
     """Try features of one peer."""
     try:
-        with running(peer) as server:
+        with tempfile.TemporaryDirectory() as folder, running(peer, _store(folder)) as server:
             return _try_all(peer, server, features)
     except Blocked as blocked:
         return {name: Cell("blocked", str(blocked)) for name in features}
 
 
-def _try_all(peer: Peer, server: Any, features: Collection[str]) -> Column:
+def _store(folder: str) -> dict[str, str]:
+    return {"PEER_STORE": str(Path(folder) / "threads.db")}
+
+
+def _try_all(peer: Peer, server: Any, features: Features) -> Column:
     async def all_features() -> Column:
-        return {name: await try_feature(peer, server, name) for name in features}
+        return {name: await try_feature(peer, server, feature) for name, feature in features.items()}
 
     return asyncio.run(all_features())
 
@@ -80,12 +87,13 @@ class Gateway(NamedTuple):
 STATE_KEYS = {"langgraph": ["count"]}
 
 
-def try_upstream(peer: Peer, features: Collection[str] = FRAMEWORK_FEATURES) -> Column:
+def try_upstream(peer: Peer, features: Features = FRAMEWORK_FEATURES) -> Column:
     """Try features of one peer behind ``upstream``."""
     try:
-        with running(peer) as server:
+        with tempfile.TemporaryDirectory() as folder, running(peer) as server:
             options = {"protobuf": peer.is_protobuf, "state_keys": STATE_KEYS.get(peer.name)}
             environment = {"PEER_URL": server.url + peer.path, "PEER_OPTIONS": json.dumps(options)}
+            environment |= _store(folder)
             with running(GATEWAY, environment) as front:
                 return _try_all(GATEWAY, Gateway(*front[:2], server, environment), features)
     except Blocked as blocked:

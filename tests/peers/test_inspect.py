@@ -45,7 +45,8 @@ def test_every_feature_through_inspect(name: str, tmp_path: Path) -> None:
         gateway: Any = Gateway(front.url + "/", 0, server, {})
 
         async def all_features() -> dict[str, Cell]:
-            return {one: await try_feature(peer, gateway, one) for one in FEATURES if (name, one) not in FAILS}
+            tried = {one: feature for one, feature in FEATURES.items() if (name, one) not in FAILS}
+            return {one: await try_feature(peer, gateway, feature) for one, feature in tried.items()}
 
         found = asyncio.run(all_features())
         threads = httpx2.get(f"{front.url}/threads", params={"limit": 100}).json()["threads"]

@@ -33,7 +33,8 @@ LEFT: dict[str, dict[str, Cell]] = {
 """What is not right behind ``upstream`` either. Every other cell is ``works`` without a remark."""
 
 
-FEATURES = [feature for feature in FRAMEWORK_FEATURES if feature not in ("reload during a run", "kill -9")]
+LONG = ("reload during a run", "kill -9")
+FEATURES = {name: feature for name, feature in FRAMEWORK_FEATURES.items() if name not in LONG}
 """What CI tries. `make peers` tries the other two, which start more processes."""
 
 

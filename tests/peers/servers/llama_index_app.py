@@ -1,11 +1,12 @@
-"""A LlamaIndex workflow behind ``App``, with the model of scripted_chat.py."""
+"""A LlamaIndex agent behind ``App``, with the model of scripted_chat.py."""
 
 # No postponed annotations: LlamaIndex reads those of tools.
 
 import sys
 
 import script
-from llama_index.core.workflow import Context
+from llama_index.core.agent.workflow import FunctionAgent
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 from llama_index.llms.openai import OpenAI
 from llama_index.protocols.ag_ui.agent import AGUIChatWorkflow
 
@@ -25,9 +26,17 @@ async def count(ctx: Context) -> str:
     return "counted"
 
 
+async def send_mail(ctx: Context, to: str) -> str:
+    """Send a mail, once somebody has agreed to it."""
+    question = InputRequiredEvent(prefix=f"Send it to {to}?")
+    answer = await ctx.wait_for_event(HumanResponseEvent, waiter_id=f"mail-{to}", waiter_event=question)
+    return "sent" if answer.response == {"approved": True} else "not sent"
+
+
 llm = OpenAI(model="gpt-4o-mini", api_key="key", api_base=script.MODEL_URL, max_retries=0)
 workflow = AGUIChatWorkflow(llm=llm, backend_tools=[add, count], timeout=None)
-app = App(llama_index.agent(workflow), **script.OPTIONS)
+agent = FunctionAgent(llm=llm, tools=[add, count, send_mail])
+app = App(llama_index.agent(agent), **script.OPTIONS)
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

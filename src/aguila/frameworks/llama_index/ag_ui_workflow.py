@@ -1,0 +1,23 @@
+"""Run a LlamaIndex workflow that takes ``input_data`` and writes AG-UI events, such as ``AGUIChatWorkflow``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+from aguila.agent.run import Run
+from aguila.codec.official import is_official
+from aguila.frameworks.external.agent_input import official_input
+
+
+async def workflow_events(workflow: Any, run: Run) -> AsyncIterator[Any]:
+    """Yield the AG-UI events of the workflow. It is cancelled if the run ends first, which its own router does not."""
+    handler: Any = workflow.run(input_data=await official_input(run))
+    try:
+        async for event in handler.stream_events():
+            if is_official(event):
+                yield event
+        await handler
+    finally:
+        if not handler.done():
+            await handler.cancel_run()
