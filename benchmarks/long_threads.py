@@ -6,6 +6,7 @@ Requests go over HTTP to a server in this process. A time is the processor time 
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from collections.abc import Generator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import msgspec
@@ -22,12 +24,22 @@ import uvicorn
 
 from aguila import App
 from aguila.codec import encode
-from aguila.protocol import AssistantMessage, Message, RunAgentInput, UserMessage
+from aguila.protocol import (
+    AssistantMessage,
+    ContentPart,
+    DataSource,
+    ImagePart,
+    Message,
+    RunAgentInput,
+    TextPart,
+    UserMessage,
+)
 from aguila.server.history.branch_reducer import HistoryMode
-from aguila.store import SQLiteStore
+from aguila.store import MemoryStore, SQLiteStore, Store
 
 TURNS = 400
 LONG = 2_000
+IMAGE_TURNS = 50
 ANSWER = "A few words of an answer, again and again. " * 96  # 4 KB
 CHUNK = 64
 
@@ -49,9 +61,9 @@ class Figures(msgspec.Struct, kw_only=True):
 
 
 @contextmanager
-def serving(path: Path, history: HistoryMode) -> Generator[Client]:
-    """Serve the agent on a file, as a new process would."""
-    app = App(agent, store=SQLiteStore(path), history=history)
+def serving(store: Store, history: HistoryMode) -> Generator[Client]:
+    """Serve the agent on a store, as a new process would."""
+    app = App(agent, store=store, history=history)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -84,10 +96,11 @@ class Client:
         data += response.read()
         return first, time.process_time() - began, data
 
-    def turn(self) -> float:
-        """Run once; return the seconds until the first event."""
+    def turn(self, *parts: ContentPart) -> float:
+        """Run once, with parts besides the question; return the seconds until the first event."""
         self._turns += 1
-        new = UserMessage(id=f"u{self._turns}", content=f"Question {self._turns}")
+        question = f"Question {self._turns}"
+        new = UserMessage(id=f"u{self._turns}", content=[TextPart(text=question), *parts] if parts else question)
         self._messages.append(new)
         body = self.build_body(self._messages if self._history == "client" else [new])
         first, _, answer = self.call("POST", "/", body)
@@ -105,24 +118,43 @@ def build(history: HistoryMode, turns: int) -> Figures:
     """Build a thread, then read and join it as new processes would."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "threads.db"
-        with serving(path, history) as client:
+        with serving(SQLiteStore(path), history) as client:
             times = [client.turn() for _ in range(turns)]
         read: list[float] = []
         connect: list[float] = []
         for _ in range(4):
-            with serving(path, history) as client:
+            with serving(SQLiteStore(path), history) as client:
                 read.append(client.call("GET", "/threads/t")[1])
-            with serving(path, history) as client:
+            with serving(SQLiteStore(path), history) as client:
                 connect.append(client.call("POST", "/connect", client.build_body([]))[1])
-        with closing(sqlite3.connect(path)) as db:
-            db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return Figures(
-            file=path.stat().st_size,
+            file=size_of_file(path),
             read=min(read),
             connect=min(connect),
             first_event=min(times[-9:]),
             early_first_event=min(times[15:24]),
         )
+
+
+def size_of_file(path: Path) -> int:
+    """Return the bytes of a file with its write-ahead log."""
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    return path.stat().st_size
+
+
+def store_image(kind: str) -> float:
+    """Send an image of 5 MB with every turn; return the megabytes that a store then has."""
+    image = ImagePart(source=DataSource(value=Random(1).randbytes(2_500_000).hex(), mime_type="image/png"))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "threads.db"
+        store = MemoryStore() if kind == "memory" else SQLiteStore(path)
+        with serving(store, "client") as client:
+            client.turn(image)
+            for _ in range(IMAGE_TURNS - 1):
+                client.turn()
+            size = asyncio.run(store.usage()).bytes if kind == "memory" else 0
+        return (size or size_of_file(path)) / 1e6
 
 
 def rows() -> list[dict[str, Any]]:
@@ -146,6 +178,9 @@ def rows() -> list[dict[str, Any]]:
     add(f"{name}: GET /threads/{{id}}", long.read / half.read, 2.3)
     add(f"{name}: POST /connect", long.connect / half.connect, 2.3)
     add(f"{name}: first event", long.first_event / half.first_event, 2.3)
+    for kind in ("memory", "sqlite"):
+        name = f"{IMAGE_TURNS} turns with an inline image of 5 MB, {kind}: stored"
+        found.append({"name": name, "value": store_image(kind), "unit": "MB", "most": 12})
     return found
 
 

@@ -20,7 +20,6 @@ from aguila.codec import encode
 from aguila.protocol import RunAgentInput, UserMessage
 from aguila.server.auth import ANONYMOUS
 from aguila.store import MemoryStore, MetadataFilter, NewRun, RunEnd, SQLiteStore, Store, ThreadUpdate
-from benchmarks.threads import Client
 
 MANY = 100_000
 FEW = 100
@@ -30,6 +29,29 @@ EACH = 20
 AT_MOST = 1.5
 
 Operation = Callable[[Store, App, int], Awaitable[object]]
+
+
+async def call(app: App, method: str, path: str, body: bytes = b"") -> bytes:
+    """Send a request to an app in this process; return the body of the response."""
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "path": path,
+        "raw_path": path.encode(), "query_string": b"", "root_path": "", "scheme": "http",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/json")],
+        "client": ("127.0.0.1", 1), "server": ("localhost", 80),
+    }  # fmt: skip
+    requests = [{"type": "http.request", "body": body, "more_body": False}]
+    received: list[bytes] = []
+
+    async def receive() -> dict[str, Any]:
+        if not requests:
+            await asyncio.Event().wait()
+        return requests.pop()
+
+    async def send(message: dict[str, Any]) -> None:
+        received.append(message.get("body", b""))
+
+    await app(scope, receive, send)  # type: ignore[arg-type]
+    return b"".join(received)
 
 
 async def agent(run: Any) -> None:
@@ -78,7 +100,7 @@ async def list_by_usual_metadata(store: Store, _: App, __: int) -> None:
 
 
 async def open_thread(_: Store, app: App, threads: int) -> None:
-    _, _, body = await Client(app, "client").call("GET", f"/threads/t{threads // 2}")
+    body = await call(app, "GET", f"/threads/t{threads // 2}")
     assert b'"Hello"' in body, body
 
 
@@ -90,7 +112,7 @@ async def start_run(_: Store, app: App, __: int) -> None:
     _started += 1
     message = UserMessage(id="u", content="Hello")
     sent = RunAgentInput(thread_id=f"new-{_started}", run_id="r", messages=[message], protocol_version="1.1")
-    _, _, body = await Client(app, "client").call("POST", "/", encode(sent))
+    body = await call(app, "POST", "/", encode(sent))
     assert b"RUN_FINISHED" in body
 
 
