@@ -409,3 +409,38 @@ async def test_an_unsaved_message_is_not_lost_with_its_cache() -> None:
     fresh = Projections(store, warn=ignore)
     assert [one.id for one in await view_of(fresh)] == ["u1", "mine", "u2"]
     await store.close()
+
+
+async def test_deltas_are_reduced_to_the_same_thread_together_and_one_by_one() -> None:
+    heads = [
+        b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"',
+        b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"other","delta":"',
+        b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","metadata":{"k":1},"delta":"',
+    ]
+    # Quotes, ends of events inside of a text, halves of a surrogate pair, a text of many bytes, nothing.
+    texts = [b"word ", b"\\n", b'\\"}', b'\\"}\\n', b"\\ud83d", b"\\ude00", b"\\\\u", b"", b"x" * 5000, "é".encode()]
+    draw = random.Random(5)
+    for _ in range(30):
+        events = [
+            b'%b%b"}' % (draw.choice(heads[:1] * 9 + heads), draw.choice(texts[:1] * 5 + texts)) for _ in range(40)
+        ]
+        events.insert(
+            draw.randrange(40), b'{"type":"TEXT_MESSAGE_CONTENT","messageId":"m","delta":"y","metadata":{"k":"v"}}'
+        )
+        starts = [
+            b'{"type":"TEXT_MESSAGE_START","messageId":"%b","role":"assistant"}' % name for name in (b"m", b"other")
+        ]
+        ends = [b'{"type":"TEXT_MESSAGE_END","messageId":"%b"}' % name for name in (b"m", b"other")]
+        found: list[Any] = []
+        for size in (1, 100):
+            store = MemoryStore()
+            await store.open()
+            lease = await begin_run(store, agent_input("r1", user("u1", "x")))
+            log = [*starts, *events, *ends]
+            for at in range(0, len(log), size):
+                await store.append(lease, log[at : at + size])
+            view = await Projections(store, warn=ignore).load(SCOPE, THREAD)
+            found.append((view.conversation, view.last))
+            await store.close()
+        assert found[0] == found[1]
+        assert len(found[0][0].messages) == 3

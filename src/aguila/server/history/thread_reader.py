@@ -6,6 +6,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Any, Final, cast
 
 import msgspec
@@ -42,6 +43,12 @@ MAX_CACHED_ENDS: Final = 8
 
 _SLICE: Final = 128
 """Runs or values that are read before other tasks may run."""
+
+_MAX_MERGED: Final = 256
+"""Deltas that are reduced as one."""
+
+_MAX_DELTA: Final = 4096
+"""The most bytes of such a delta."""
 
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
 
@@ -245,7 +252,13 @@ class ThreadReader:
 
     async def feed(self, events: Sequence[bytes], run: EndingRun | None = None) -> None:
         """Continue with events of the log. ``run`` is their run, if the caller knows it."""
-        for data in events:
+        at = 0
+        while at < len(events):
+            data = events[at]
+            count = self._feed_deltas(events, at) if data.startswith(_DELTAS) else 0
+            at += max(count, 1)
+            if count:
+                continue
             for event in (
                 await offload(self._decoder.feed, data) if len(data) > LARGE_JSON else self._decoder.feed(data)
             ):
@@ -256,6 +269,30 @@ class ThreadReader:
             self.last += 1
             if data.startswith(_TERMINAL_EVENTS) and self._branch is not None:
                 await self._close_run(self._branch)
+
+    def _feed_deltas(self, events: Sequence[bytes], at: int) -> int:
+        """Continue with deltas that differ only in their text, as one delta; return how many they are.
+
+        Return 0 if there is only one. A run that does not merge its deltas has thousands of them.
+        """
+        branch, place = self._branch, events[at].find(_TEXT)
+        if branch is None or branch.tip is None or place < 0:
+            return 0
+        chunk = events[at : at + _MAX_MERGED]
+        if max(map(len, chunk)) > _MAX_DELTA:
+            return 0
+        head = events[at][: place + len(_TEXT)]
+        texts = b"\n".join(chunk)[len(head) : -2].split(b'"}\n' + head)
+        text = b"".join(texts)
+        if not _is_plain(text):  # another event follows the deltas
+            texts = list(takewhile(_is_plain, texts))
+            text = b"".join(texts)
+        if len(texts) < 2:
+            return 0
+        for event in self._decoder.feed(b'%b%b"}' % (head, text)):
+            branch.feed(event, self.last + len(texts))
+        self.last += len(texts)
+        return len(texts)
 
     async def _start_run(self, event: RunStartedEvent, number: int, run: EndingRun | None) -> None:
         """Continue with a new run, on the branch of the latest run or on another one."""
@@ -511,4 +548,11 @@ def _ignore(notice: Notice) -> None:
     """Drop a notice that was reported when the request arrived."""
 
 
+def _is_plain(text: bytes) -> bool:
+    """Return whether a part of an event is in its text, and has no escape that may be half of a surrogate pair."""
+    return b'"' not in text and b"\\u" not in text
+
+
 _TERMINAL_EVENTS = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
+_DELTAS = (b'{"type":"TEXT_MESSAGE_CONTENT"', b'{"type":"REASONING_MESSAGE_CONTENT"', b'{"type":"TOOL_CALL_ARGS"')
+_TEXT = b'"delta":"'

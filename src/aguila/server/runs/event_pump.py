@@ -47,7 +47,7 @@ _MAX_COALESCE_FACTOR = 4
 _MAX_PROJECTED = 1 << 20
 """How many bytes a run may append and still be reduced at its end, which takes time and several times that memory."""
 
-_MAX_KEPT = 1 << 16
+_MAX_KEPT = 1 << 18
 """How many bytes of appended events are kept until the end of the run, so that they need not be read from the store."""
 
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
