@@ -97,8 +97,8 @@ async def receive_upload(
     )
 
 
-def file_response(blob: Blob, data: bytes, request: Request) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
-    """Return status, headers and body of a download: the whole file, one range, or 304 for a cached file.
+def file_response(blob: Blob, request: Request) -> tuple[int, list[tuple[bytes, bytes]], range]:
+    """Return status, headers and bytes of a download: the whole file, one range, or 304 for a cached file.
 
     A request for several ranges gets the whole file. Raises ``Rejected`` (416) for a range outside the file.
     """
@@ -106,26 +106,25 @@ def file_response(blob: Blob, data: bytes, request: Request) -> tuple[int, list[
     # The id is a hash of the content, so the content never changes. But other callers may not see it.
     headers = {"cache-control": "private, max-age=31536000, immutable", "etag": etag}
     if _matches_etag(request.headers.get("if-none-match"), etag):
-        return 304, header_list(headers), b""
+        return 304, header_list(headers), range(0)
     is_inline = _INLINE_TYPES.fullmatch(blob.media_type) is not None
     # Without a charset a browser would guess one.
     media_type = "text/plain; charset=utf-8" if blob.media_type == "text/plain" else blob.media_type
-    size = len(data)
-    status = 200
-    wanted = _parse_range(request, etag, size)
+    status, sent = 200, range(blob.size)
+    wanted = _parse_range(request, etag, blob.size)
     if wanted is not None:
-        status, data = 206, data[wanted.start : wanted.stop]
-        headers["content-range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{size}"
+        status, sent = 206, wanted
+        headers["content-range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{blob.size}"
     headers |= {
         "content-type": media_type,
-        "content-length": str(len(data)),
+        "content-length": str(len(sent)),
         "content-disposition": _disposition("inline" if is_inline else "attachment", blob.filename),
         "x-content-type-options": "nosniff",
         "content-security-policy": "default-src 'none'; sandbox",
         "cross-origin-resource-policy": "same-site",
         "accept-ranges": "bytes",
     }
-    return status, header_list(headers), data
+    return status, header_list(headers), sent
 
 
 def _matches_etag(names: str | None, etag: str) -> bool:

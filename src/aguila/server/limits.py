@@ -27,8 +27,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     1 MiB that are processed at the same time; further ones wait. ``runs_per_scope`` counts the runs in progress of a
     scope, in all processes that share the store; ``runs`` those of this process, and ``runs_per_peer`` those that one
     address without credentials has started there, loopback addresses excepted. ``held`` is what one run may hold back
-    with ``App(one_text_at_a_time=True)``. ``unsent`` is the total size of the documents and files of more than 1 MiB
-    that are being sent; further ones are refused (503). A reader that accepts nothing for ``write_seconds`` is
+    with ``App(one_text_at_a_time=True)``. ``unsent`` is the total size of the pieces of documents and files that
+    are held for readers; further requests are refused (503). A reader that accepts nothing for ``write_seconds`` is
     disconnected.
 
     Quotas of storage refuse a run or an upload (507); a run that has begun is never cut. ``threads_per_scope``,

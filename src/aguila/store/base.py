@@ -422,6 +422,14 @@ class Store(ABC):
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
         """Return a file with its content. Raises ``NotFound``."""
 
+    async def blob_part(self, scope: str, blob_id: str, start: int, size: int) -> tuple[Blob, bytes]:
+        """Return a file with ``size`` bytes of its content from ``start`` on; fewer at its end. Raises ``NotFound``.
+
+        A store that can read a part does so: a download holds one part at a time.
+        """
+        blob, data = await self.blob(scope, blob_id)
+        return blob, data[start : start + size]
+
     @abstractmethod
     async def delete_blob(self, scope: str, blob_id: str) -> None:
         """Remove a file, even if threads hold it. Raises ``NotFound``."""

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import random
+import tracemalloc
 from typing import Any
 
 import pytest
+from faults_kit import scaled
 from in_process import Reader
 from serving import run_input
 from waiting import let_tasks_run
 
 from aguila import App
+from aguila.protocol import TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
 from aguila.server import Limits
-from aguila.store import MemoryStore, SQLiteStore
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+READERS = scaled(10, 200)
+HELD = 512 * 1024
+"""Bytes that a stalled reader may hold: a piece that was sent, the next one, and its task."""
 
 
 async def talkative(run: Any) -> Any:
@@ -85,14 +87,74 @@ async def test_a_thread_that_is_deleted_after_its_run_is_not_reported_as_failed(
 
 
 async def test_what_is_held_for_readers_is_limited(store: Any) -> None:
-    async with make(store, unsent=4 * MIB) as app:
+    async with make(store, unsent=MIB // 2) as app:
         await post_run(app)
-        first, second, third = Reader(app, accepts=2), Reader(app), Reader(app)
-        sending = asyncio.create_task(first.request("GET", "/threads/t"))
-        await first.stalled.wait()
+        stalled = [Reader(app, accepts=2) for _ in range(2)]
+        second, third = Reader(app), Reader(app)
+        sending = [asyncio.create_task(reader.request("GET", "/threads/t")) for reader in stalled]
+        for reader in stalled:
+            await reader.stalled.wait()
         assert await second.request("GET", "/threads/t") == 503
         error = json.loads(second.body)["error"]
-        assert (error["code"], "4194304 bytes" in error["message"]) == ("too_many_unsent", True)
-        first.goes_on.set()
-        assert await sending == 200
+        assert (error["code"], "524288 bytes" in error["message"]) == ("too_many_unsent", True)
+        for reader in stalled:
+            reader.goes_on.set()
+        assert await asyncio.gather(*sending) == [200, 200]
         assert await third.request("GET", "/threads/t") == 200
+
+
+async def many_texts(run: Any) -> Any:
+    for number in range(90):
+        yield TextMessageStartEvent(message_id=f"m{number}", role="assistant")
+        yield TextMessageContentEvent(message_id=f"m{number}", delta="é" * 50_000)
+        yield TextMessageEndEvent(message_id=f"m{number}")
+
+
+async def one_text(run: Any) -> Any:
+    yield "é" * (9 * MIB // 2)
+
+
+async def echo(run: Any) -> Any:
+    yield "hello"
+
+
+CONNECT = json.dumps(run_input("t", "view")).encode()
+
+
+@pytest.mark.parametrize(
+    ("agent", "method", "path"),
+    [(one_text, "GET", "/threads/t"), (many_texts, "POST", "/connect"), (echo, "GET", "/files/{file}")],
+)
+async def test_a_stalled_reader_holds_a_piece_of_what_it_reads(store: Any, agent: Any, method: str, path: str) -> None:
+    async with App(agent, store=store, allow_anonymous=True, limits=Limits(event=20 * MIB)) as app:
+        await post_run(app)
+        if path.startswith("/files"):
+            upload, data = Reader(app), random.Random(1).randbytes(20_000_000)
+            assert await upload.request("POST", "/files", data, content_type="application/octet-stream") == 201
+            path = path.format(file=json.loads(upload.body)["id"])
+        body = CONNECT if method == "POST" else b""
+
+        def ask(accepts: int) -> tuple[Reader, asyncio.Task[int]]:
+            reader = Reader(app, accepts)
+            return reader, asyncio.create_task(reader.request(method, path, body, content_type="application/json"))
+
+        whole, done = ask(1_000_000)
+        assert await done == 200
+        assert len(whole.body) > 8 * MIB
+        first, waiting = ask(2)  # what is loaded for the first one is shared
+        await first.stalled.wait()
+        gc.collect()
+        tracemalloc.start()
+        try:
+            readers = [ask(2) for _ in range(READERS)]
+            for reader, _ in readers:
+                await reader.stalled.wait()
+            held = tracemalloc.get_traced_memory()[0]
+            del reader
+        finally:
+            tracemalloc.stop()
+        assert held < 2 * len(whole.body) + READERS * HELD  # the document itself may be loaded again
+        for reader, _ in [*readers, (first, waiting)]:
+            reader.goes_on.set()
+        assert await asyncio.gather(*[task for _, task in readers], waiting) == [200] * (READERS + 1)
+        assert all(reader.body == whole.body for reader, _ in readers[:3])

@@ -181,6 +181,12 @@ class StoreContract(
         await store.delete_thread("b", "t")
         assert await store.session("a", "t") == b"mine"
         assert await store.blob("a", blob.blob_id) == (blob, b"1")
+        data = bytes(range(256)) * 8192
+        large = await store.put_blob("a", data, media_type="text/plain")
+        for at, size in ((0, 0), (0, 10), (2**20 - 5, 10), (2**20 - 1, 2**20), (len(data) - 3, 10), (len(data), 1)):
+            assert await store.blob_part("a", large.blob_id, at, size) == (large, data[at : at + size])
+        with pytest.raises(NotFound):
+            await store.blob_part("b", large.blob_id, 0, 1)
         assert await statuses(store) == {"i1": "open"}
         assert events_of(await store.read("a", "t")) == lines("started", "finished")
 

@@ -6,7 +6,7 @@ server checks what it sends with ``decode(..., strict=True)``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, get_args
 
 import msgspec
@@ -45,6 +45,21 @@ def encode_large(obj: Any) -> bytes:
     except (TypeError, ValueError, RecursionError):
         pass  # a msgspec.Raw, a lone surrogate, or what encode raises
     return encode(obj)
+
+
+def encode_pieces(obj: Any) -> Iterator[bytes]:
+    """Encode as ``encode`` does, and yield the JSON in pieces. A slice of a large string is encoded when it is due.
+
+    Everything else is encoded at once.
+    """
+    try:
+        excised = ExcisedValue(msgspec.to_builtins(_with_text_content(obj)), _LONG)
+        text = _write(excised.rest)
+        excised.check()
+    except (TypeError, ValueError, RecursionError):
+        yield encode(obj)  # a msgspec.Raw, a lone surrogate, or what encode raises
+        return
+    yield from excised.pieces(text)
 
 
 def encode_event(event: Event) -> bytes:

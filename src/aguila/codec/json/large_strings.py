@@ -8,6 +8,7 @@ a string that is not ASCII, or that contains escapes, is read with the rest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from hashlib import sha256
 from typing import Any, Final, cast
 
@@ -168,7 +169,8 @@ _AFTER_VALUE: Final = (b",", b"}", b"]")
 class ExcisedValue:
     """A plain value without its large strings. Encode ``rest``, then ``splice`` the strings into the result."""
 
-    def __init__(self, value: Any) -> None:
+    def __init__(self, value: Any, slice_size: int = _SLICE) -> None:
+        self._slice = slice_size
         self._strings: list[str] = []
         self.rest: Any = self._excise(value)
 
@@ -178,7 +180,7 @@ class ExcisedValue:
 
     def _excise(self, value: Any) -> Any:
         if isinstance(value, str):
-            if len(value) <= _SLICE:
+            if len(value) <= self._slice:
                 return value
             self._strings.append(value)
             return _GAP
@@ -190,17 +192,29 @@ class ExcisedValue:
 
     def splice(self, text: bytes) -> bytes:
         """Put the strings into the encoded ``rest``. Raises ``UnicodeEncodeError`` for a lone surrogate."""
-        between = text.split(bytes(_GAP))
         # Exact if no string needs escapes.
         buffer = PresizedBuffer(len(text) + sum([len(string) + 1 for string in self._strings]))
-        buffer.write(between[0])
-        for string, piece in zip(self._strings, between[1:], strict=True):
-            buffer.write(b'"')
-            for at in range(0, len(string), _SLICE):
-                buffer.write(memoryview(_encode(string[at : at + _SLICE]))[1:-1])
-            buffer.write(b'"')
+        for piece in self.pieces(text):
             buffer.write(piece)
         return buffer.getvalue()
+
+    def pieces(self, text: bytes) -> Iterator[bytes]:
+        """Yield the encoded ``rest`` with the strings in slices. Raises ``UnicodeEncodeError`` for a lone surrogate."""
+        between = text.split(bytes(_GAP))
+        yield between[0]
+        for string, piece in zip(self._strings, between[1:], strict=True):
+            yield b'"'
+            for at in range(0, len(string), self._slice):
+                yield _encode(string[at : at + self._slice])[1:-1]
+            yield b'"'
+            yield piece
+
+    def check(self) -> None:
+        """Raise ``UnicodeEncodeError`` for a lone surrogate in the strings."""
+        for string in self._strings:
+            if not string.isascii():
+                for at in range(0, len(string), self._slice):
+                    string[at : at + self._slice].encode()
 
 
 _GAP: Final = msgspec.Raw(b"\x01")  # cannot occur in JSON text: strings escape it

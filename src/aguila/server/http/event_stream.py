@@ -21,8 +21,9 @@ from aguila.offload import LARGE, offload
 from aguila.protocol import RunErrorEvent
 from aguila.server.history.baseline import find_state_before
 from aguila.server.http.disconnect import listen_for_disconnect
+from aguila.server.http.documents import Pieces
 from aguila.server.http.framing import Framing
-from aguila.server.http.responses import MAX_WRITE, Headers, Receive, Send
+from aguila.server.http.responses import MAX_WRITE, PIECE, Headers, Receive, Send
 from aguila.server.runs.viewers import DISCONNECT_DELAY
 from aguila.store import Batch, Store
 
@@ -139,6 +140,8 @@ class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
     is_live: bool = False
     opening: bytes = b""
     """Frames that are sent first."""
+    opening_rest: Pieces | None = None
+    """Further pieces of these frames, which are made as they are sent."""
     replay: Callable[[EventStream], Awaitable[None]] | None = None
     """Writes stored events in another form, such as compacted ones."""
     fails_in_band: bool = True
@@ -158,7 +161,7 @@ class EventStream:
     __slots__ = (
         "_early_end", "_grace", "_headers", "_is_complete", "_is_ended_early", "_is_inside_frame", "_is_sending",
         "_loop", "_send", "_sent_at", "_store", "_streams", "_task", "_watched", "after", "fails_in_band", "framing",
-        "is_live", "opening", "replay", "scope", "sends_times", "thread_id", "until",
+        "is_live", "opening", "opening_rest", "replay", "scope", "sends_times", "thread_id", "until",
     )  # fmt: skip
 
     def __init__(
@@ -179,6 +182,7 @@ class EventStream:
         self.until = plan.until
         self.is_live = plan.is_live
         self.opening = plan.opening
+        self.opening_rest = plan.opening_rest
         self.replay = plan.replay
         self.fails_in_band = plan.fails_in_band
         self.sends_times = plan.sends_times
@@ -261,8 +265,12 @@ class EventStream:
         self._headers = ()
         self._sent_at = self._loop.time()
         if self.opening != b"":
-            await self.write(self.opening, last=not self.is_live and self.until is None and self.replay is None)
-            self.opening = b""
+            is_last = not self.is_live and self.until is None and self.replay is None
+            if self.opening_rest is None:
+                await self.write(self.opening, last=is_last)
+            else:
+                await self._write_pieces(self.opening, self.opening_rest, last=is_last)
+            self.opening, self.opening_rest = b"", None
 
     async def _send_stored(self) -> None:
         if self.replay is not None:
@@ -324,6 +332,24 @@ class EventStream:
             else:
                 pieces = (framing.frame_batch(number, [event]),)
             await self.write(*pieces, last=last and number == batch.last)
+
+    async def _write_pieces(self, piece: bytes, rest: Pieces, *, last: bool) -> None:
+        """Send frames whose further pieces are made when this one was sent."""
+        assert self._send is not None  # noqa: S101
+        self.opening = b""
+        self._is_complete = self._is_complete or last
+        self._is_sending = self._is_inside_frame = True
+        while True:
+            for at in range(0, len(piece), PIECE):
+                self._sent_at = self._loop.time()
+                body = piece[at : at + PIECE]
+                await self._send({"type": "http.response.body", "body": body, "more_body": True})
+            if rest.is_complete:
+                break
+            piece = await rest.take()
+        self._is_sending = self._is_inside_frame = False
+        if last:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def write(self, *pieces: bytes, last: bool = False) -> None:
         """Send complete frames, given in one or more pieces. Wait while the client reads slowly."""

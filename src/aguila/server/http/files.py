@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from aguila.agent.chat_values import FILE_PROVIDER
-from aguila.errors import QuotaExceeded
+from aguila.errors import NotFound, QuotaExceeded, StoreUnavailable
+from aguila.server.errors import Disconnected
 from aguila.server.files import file_response, receive_upload
 from aguila.server.http.body_limits import Reservation
-from aguila.server.http.responses import MAX_WRITE, BufferedResponse, Receive, Response, Send, json_response
+from aguila.server.http.responses import BufferedResponse, Receive, Response, Send, json_response
 from aguila.server.service import Exchange, Service
+
+_PART = 1 << 17
+"""Bytes of a file that are read at a time while it is sent."""
 
 
 async def upload_file(service: Service, exchange: Exchange) -> Response:
@@ -44,16 +48,23 @@ async def upload_file(service: Service, exchange: Exchange) -> Response:
 async def download_file(service: Service, exchange: Exchange) -> Response:
     """``GET /files/{id}``: send the bytes of a file."""
     (file_id,) = exchange.params
-    blob, data = await service.store.blob(exchange.scope, file_id)
-    status, headers, body = file_response(blob, data, exchange.request)
+    store, scope = service.store, exchange.scope
+    blob, _ = await store.blob_part(scope, file_id, 0, 0)
+    status, headers, wanted = file_response(blob, exchange.request)
+    head = [*headers, *exchange.headers]
+    is_head = exchange.request.method == "HEAD"
 
     async def reply(receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": [*headers, *exchange.headers]})
-        for at in range(0, len(body), MAX_WRITE):
-            await send({"type": "http.response.body", "body": body[at : at + MAX_WRITE], "more_body": True})
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        for at in range(wanted.start, wanted.start if is_head else wanted.stop, _PART):
+            try:
+                _, piece = await store.blob_part(scope, file_id, at, min(_PART, wanted.stop - at))
+            except (NotFound, StoreUnavailable):
+                raise Disconnected from None  # the file was deleted; the client sees that bytes are missing
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    return service.unsent.hold(reply, len(body))
+    return service.unsent.hold(reply, min(len(wanted), 2 * _PART))
 
 
 async def delete_file(service: Service, exchange: Exchange) -> Response:

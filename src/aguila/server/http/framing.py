@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
@@ -27,6 +27,7 @@ from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.codec.sse import SSEEncoder
 from aguila.offload import LARGE
 from aguila.protocol import Event
+from aguila.server.http.documents import event_pieces
 from aguila.server.limits import UNLIMITED
 from aguila.server.runs.event_encoding import is_large_event
 from aguila.stream.patch import apply_patch
@@ -75,6 +76,10 @@ class Framing(ABC):
     @abstractmethod
     def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
         """Frame events that are not in the log. The last frame gets the sequence number ``number``."""
+
+    def frame_pieces(self, events: Sequence[Event], number: int | None = None) -> Iterator[bytes]:
+        """Frame events as ``frame_events`` does, and yield the frames in pieces that are encoded when they are due."""
+        yield self.frame_events(events, number)
 
     def frame_event(self, event: Event, number: int | None = None) -> bytes:
         """Frame one event that is not in the log."""
@@ -154,6 +159,15 @@ class SSEFraming(Framing):
             encode_large(event) if is_large_event(event) else encode_event(event) for event in self._translate(events)
         ]
         return _SSE.frame(documents, number)
+
+    def frame_pieces(self, events: Sequence[Event], number: str | int | None = None) -> Iterator[bytes]:
+        """See ``Framing``."""
+        translated = self._translate(events)
+        for at, event in enumerate(translated, 1):
+            start, _, end = _SSE.frame([b"@"], number if at == len(translated) else None).rpartition(b"@")
+            yield start
+            yield from event_pieces(event)
+            yield end
 
     def _translate_stored(self, data: bytes) -> list[bytes]:
         """Translate a stored event into the JSON documents that the reader receives: none, one or several."""

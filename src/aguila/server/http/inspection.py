@@ -10,8 +10,9 @@ import msgspec
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import Notice
-from aguila.offload import is_large, offload
+from aguila.offload import offload
 from aguila.server.history.stored_input import load_input
+from aguila.server.http.documents import document_response
 from aguila.server.http.responses import Response, json_response
 from aguila.server.http.runs import find_run
 from aguila.server.service import Exchange, Service
@@ -30,9 +31,7 @@ async def get_run_input(service: Service, exchange: Exchange) -> Response:
     sent = await load_input(service.store, record)
     messages = await service.runs.projections.load_initial_messages(exchange.scope, record.thread_id, record.run_id)
     answer: dict[str, Any] = {"input": sent, "messages": messages, "state": {} if sent.state is None else sent.state}
-    if is_large(messages) or is_large(sent.state):
-        return await offload(json_response, answer, exchange.headers, is_large=True)
-    return json_response(answer, exchange.headers)
+    return await document_response(answer, exchange.headers, service.unsent)
 
 
 async def check_run(service: Service, exchange: Exchange) -> Response:

@@ -27,8 +27,15 @@ MAX_WRITE = 1 << 18
 """Bytes that a large body passes to ``send`` at a time: the HTTP server copies each of them at least twice."""
 
 
+PIECE = 1 << 16
+"""Bytes of a document that are encoded at a time while it is sent."""
+
+_SMALL = 1 << 15
+"""Bytes of a body that is not counted as unsent."""
+
+
 class UnsentBytes:
-    """Limits the large bodies that are being sent, in bytes."""
+    """Limits what is held in memory for readers, in bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -36,10 +43,10 @@ class UnsentBytes:
 
     def hold(self, response: Response, size: int) -> Response:
         """Return the response, counted until it is sent. Raises ``Rejected`` (503) if there are too many bytes."""
-        if size <= LARGE:
+        if size <= _SMALL:
             return response
         if self._held and self._held + size > self._most:
-            message = f"more than {self._most} bytes are being sent to other readers; try again later"
+            message = f"{self._most} bytes are held for readers that have not accepted them; try again later"
             raise Rejected(503, "too_many_unsent", message, headers={"retry-after": "5"})
 
         async def send_counted(receive: Receive, send: Send) -> None:

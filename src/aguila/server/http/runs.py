@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from aguila.codec.logs import RunLogContext
 from aguila.errors import NotFound
-from aguila.offload import offload
 from aguila.protocol import RunAgentInput
 from aguila.server.history.agent_input import check_parent
 from aguila.server.history.compact_log import build_compact_replay, wants_compact
 from aguila.server.history.hydration import build_cancelled_run, hydrate_thread
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.disconnect import listen_for_disconnect
+from aguila.server.http.documents import Pieces
 from aguila.server.http.event_stream import EventStream, StreamPlan, WatchedRun
 from aguila.server.http.framing import Framing, FramingWithoutIds
 from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag, wants_times
@@ -251,11 +250,13 @@ async def _hydrate(
         events = await service.file_types.complete(scope, events)
     if service.runs.sends_on_interrupt:
         events = [*events[:-1], *on_interrupt_events(events[-1]), events[-1]]
-    frames = partial(framing.frame_events, events, joined.after)
+    pieces = Pieces(framing.frame_pieces(events, joined.after), is_large=any(map(is_large_event, events)))
+    opening = await pieces.take()
     plan = StreamPlan(
         thread_id=thread_id,
         after=joined.after,
-        opening=await offload(frames) if any(map(is_large_event, events)) else frames(),
+        opening=opening,
+        opening_rest=None if pieces.is_complete else pieces,
         is_live=joined.is_live,
         watched=service.runs.find_watched(running) if running is not None and joined.is_live else None,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,10 +12,10 @@ from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import log_notice
 from aguila.errors import ThreadBusy
-from aguila.offload import is_large, offload
-from aguila.protocol import Message, replace
+from aguila.protocol import replace
 from aguila.server.errors import Rejected
 from aguila.server.history.compact_log import build_compact_replay, wants_compact
+from aguila.server.http.documents import document_response
 from aguila.server.http.event_stream import StreamPlan
 from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, read_flag, wants_times
 from aguila.server.http.request_body import read_object
@@ -24,7 +23,7 @@ from aguila.server.http.responses import BufferedResponse, Response, json_respon
 from aguila.server.http.runs import describe_run
 from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.service import Exchange, Service
-from aguila.store import MetadataFilter, RunRecord, ThreadSummary, ThreadUpdate
+from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate
 from aguila.store.encoding import MAX_TITLE, is_title
 
 _MAX_PAGE = 500
@@ -103,28 +102,8 @@ async def get_thread(service: Service, exchange: Exchange) -> Response:
         "tip": view.tip,
     }
     messages = view.conversation.messages
-    if is_large(messages) or is_large(view.conversation.state):
-        runs = [describe_run(record) for record in records]
-        answer = {**answer, "messages": messages, "runs": runs}
-        response = await offload(json_response, answer, exchange.headers, is_large=True)
-    else:
-        body = await _encode_in_slices(answer, messages, records)
-        response = BufferedResponse(body=body, headers=[(b"cache-control", b"no-store"), *exchange.headers])
-    return service.unsent.hold(response, len(response.body))
-
-
-async def _encode_in_slices(answer: dict[str, Any], messages: Sequence[Message], records: Sequence[RunRecord]) -> bytes:
-    """Encode the view of a thread, so that a long one does not block the event loop."""
-    pieces = [encode(answer)[:-1], b',"messages":[']
-    for at in range(0, len(messages), _SLICE):
-        pieces += (b"," if at else b"", encode(list(messages[at : at + _SLICE]))[1:-1])
-        await asyncio.sleep(0)
-    pieces.append(b'],"runs":[')
-    for at in range(0, len(records), _SLICE):
-        described = [describe_run(record) for record in records[at : at + _SLICE]]
-        pieces += (b"," if at else b"", encode(described)[1:-1])
-        await asyncio.sleep(0)
-    return b"".join([*pieces, b"]}"])
+    answer |= {"messages": list(messages), "runs": map(describe_run, records)}
+    return await document_response(answer, exchange.headers, service.unsent)
 
 
 async def update_thread(service: Service, exchange: Exchange) -> Response:

@@ -31,6 +31,7 @@ SELECT $1, $2, key FROM aguila.blobs WHERE scope = $1 AND blob_id = $3 FOR UPDAT
 BLOB = "SELECT blob_id, media_type, filename, size, created_at, key, kept FROM aguila.blobs"
 _BY_ID = f"{BLOB} WHERE scope = $1 AND blob_id = $2"
 PARTS = "SELECT data FROM aguila.blob_parts WHERE blob = $1 AND part >= $2 AND part < $3 ORDER BY part"
+_RANGE = "SELECT substring(data FROM $3 FOR $4) FROM aguila.blob_parts WHERE blob = $1 AND part = $2"
 _DELETE = """
 WITH gone AS (DELETE FROM aguila.blobs WHERE scope = $1 AND blob_id = $2 RETURNING key),
   holds AS (DELETE FROM aguila.holds WHERE blob IN (SELECT key FROM gone)),
@@ -94,6 +95,28 @@ async def read(database: Database, scope: str, blob_id: str) -> tuple[Blob, byte
         return None if row is None else (blob_of(row), await read_parts(database, db, row["key"], row["size"]))
 
     found = await database.run(read_once, "repeatable_read", size=64 * PART)
+    if found is None:
+        raise refusals.no_blob(blob_id)
+    return found
+
+
+async def read_range(database: Database, scope: str, blob_id: str, start: int, size: int) -> tuple[Blob, bytes]:
+    """Return a file with ``size`` bytes of its content from ``start`` on. Raises ``NotFound``."""
+
+    async def read_once(db: Any) -> tuple[Blob, bytes] | None:
+        row = await db.fetchrow(database.sql(_BY_ID), scope, blob_id)
+        if row is None:
+            return None
+        pieces: list[bytes] = []
+        at, end = start, min(start + size, row["size"])
+        while at < end:
+            part, offset = divmod(at, PART)
+            count = min(PART - offset, end - at)
+            pieces.append(await db.fetchval(database.sql(_RANGE), row["key"], part, offset + 1, count))
+            at += count
+        return blob_of(row), b"".join(pieces)
+
+    found = await database.run(read_once, "repeatable_read", size=size)
     if found is None:
         raise refusals.no_blob(blob_id)
     return found

@@ -420,6 +420,11 @@ class PostgresStore(Store):
             raise refusals.no_blob(blob_id)
         return await files.read(self._opened().database, scope, blob_id)
 
+    async def blob_part(self, scope: str, blob_id: str, start: int, size: int) -> tuple[Blob, bytes]:
+        if is_inline(blob_id):
+            raise refusals.no_blob(blob_id)
+        return await files.read_range(self._opened().database, scope, blob_id, start, size)
+
     async def delete_blob(self, scope: str, blob_id: str) -> None:
         if is_inline(blob_id):
             raise refusals.no_blob(blob_id)

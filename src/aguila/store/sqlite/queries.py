@@ -354,6 +354,16 @@ def read_blob(db: sqlite3.Connection, scope: str, blob_id: str) -> tuple[Blob, b
     return _blob(row), read_value(db, row[5], "blobs", "data", row[6])
 
 
+def read_blob_part(db: sqlite3.Connection, scope: str, blob_id: str, start: int, size: int) -> tuple[Blob, bytes]:
+    """Return a file with a part of its content. Raises ``NotFound``."""
+    row = db.execute(f"{_BLOB}, key FROM blobs WHERE scope = ? AND blob_id = ?", (scope, blob_id)).fetchone()
+    if row is None:
+        raise refusals.no_blob(blob_id)
+    with db.blobopen("blobs", "data", row[5], readonly=True) as blob:
+        blob.seek(min(start, len(blob)))
+        return _blob(row), blob.read(size)
+
+
 def _blob(row: Sequence[Any]) -> Blob:
     return Blob(blob_id=row[0], media_type=row[1], filename=row[2], size=row[3], created_at=row[4])
 

@@ -427,6 +427,11 @@ class SQLiteStore(Store):
             raise refusals.no_blob(blob_id)
         return await self._opened().read(queries.read_blob, scope, blob_id)
 
+    async def blob_part(self, scope: str, blob_id: str, start: int, size: int) -> tuple[Blob, bytes]:
+        if is_inline(blob_id):
+            raise refusals.no_blob(blob_id)
+        return await self._opened().read(queries.read_blob_part, scope, blob_id, start, size)
+
     async def delete_blob(self, scope: str, blob_id: str) -> None:
         if is_inline(blob_id):
             raise refusals.no_blob(blob_id)
