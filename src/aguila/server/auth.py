@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote
@@ -154,6 +155,7 @@ def _ip_address(text: Any) -> IPv4Address | IPv6Address | None:
         return None
 
 
+@lru_cache(256)
 def _host_name(host: str) -> str:
     """Return a normalised host without its port: ``[::1]:80`` is ``::1``, ``Localhost.`` is ``localhost``."""
     if host.startswith("["):

@@ -281,12 +281,16 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def find_exceeded(self, scope: Usage, store: Usage, *, new: Usage) -> str | None:
         """Return the first quota that ``new`` would exceed, or None."""
-        for kind in ("threads", "files", "bytes"):
-            added = getattr(new, kind)
-            for used, name in ((scope, f"{kind}_per_scope"), (store, kind)):
-                most = getattr(self, name)
-                if added and most is not None and getattr(used, kind) + added > most:
-                    return name
+        for name, added, used, most in (
+            ("threads_per_scope", new.threads, scope.threads, self.threads_per_scope),
+            ("threads", new.threads, store.threads, self.threads),
+            ("files_per_scope", new.files, scope.files, self.files_per_scope),
+            ("files", new.files, store.files, self.files),
+            ("bytes_per_scope", new.bytes, scope.bytes, self.bytes_per_scope),
+            ("bytes", new.bytes, store.bytes, self.bytes),
+        ):
+            if added and most is not None and used + added > most:
+                return name
         return None
 
 

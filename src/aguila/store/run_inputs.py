@@ -220,6 +220,8 @@ def split_digests(digests: bytes) -> list[bytes]:
 
 def compare_lists(base: bytes, digests: bytes) -> ListDelta:
     """Return a list as a change of another one."""
+    if not base:
+        return ListDelta((digests,) if digests else ())
     start = _common(base, 0, digests, 0)
     parts: list[bytes | tuple[int, int]] = [(0, start)] if start else []
     if start == len(base) or start == len(digests):  # nearly always: the list has grown at its end

@@ -28,15 +28,15 @@ from aguila.protocol import (
 from aguila.server.errors import Rejected
 from aguila.server.history.agent_input import PreparedInput, prepare_input
 from aguila.server.history.projection import Projections
+from aguila.server.settings import Settings
 from aguila.store import MemoryStore, Store
 
 pytestmark = pytest.mark.anyio
 
 
 async def seen(store: Store, input: Any, history: Any = "server", **options: Any) -> PreparedInput:
-    return await prepare_input(
-        input, history=history, projections=Projections(store, history=history), scope=SCOPE, **options
-    )
+    projections = Projections(store, history=history)
+    return await prepare_input(input, Settings(history=history, **options), projections=projections, scope=SCOPE)
 
 
 def ids(prepared: PreparedInput) -> list[str]:

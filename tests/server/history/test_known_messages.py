@@ -27,6 +27,7 @@ from aguila.protocol import (
 )
 from aguila.server.history.agent_input import PreparedInput, prepare_input
 from aguila.server.history.projection import Projections
+from aguila.server.settings import Settings
 from aguila.store import Store
 
 Json = dict[str, Any]
@@ -49,7 +50,7 @@ def result(call_id: str, content: Any = "done", message_id: str = "t1") -> ToolM
 async def prepare(store: Store, input: Any, history: Any, **options: Any) -> PreparedInput:
     options = {"unknown_history": "drop", **options}
     projections = Projections(store, history=history, unknown_history=options["unknown_history"])
-    return await prepare_input(input, history=history, projections=projections, scope=SCOPE, **options)
+    return await prepare_input(input, Settings(history=history, **options), projections=projections, scope=SCOPE)
 
 
 async def held(store: Store, history: Any, **options: Any) -> list[Message]:

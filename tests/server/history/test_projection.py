@@ -38,6 +38,7 @@ from aguila.protocol import (
 )
 from aguila.server.history.agent_input import prepare_input
 from aguila.server.history.projection import MAX_CACHED_ENDS, HistoryMode, Projections
+from aguila.server.settings import Settings
 from aguila.store import MemoryStore, NewRun, Store
 from aguila.stream import Lineage, expand_chunks
 
@@ -292,9 +293,8 @@ def front_end(messages: list[Message]) -> list[Message]:
 async def echo_of(store: Store, given: RunAgentInput) -> RunAgentInput:
     """What the server echoes of an input: without messages of other branches."""
     projections = Projections(store, history="server", warn=ignore)
-    prepared = await prepare_input(
-        given, history="server", projections=projections, scope=SCOPE, allow_system_messages=True
-    )
+    settings = Settings(history="server", allow_system_messages=True)
+    prepared = await prepare_input(given, settings, projections=projections, scope=SCOPE)
     return prepared.sent
 
 

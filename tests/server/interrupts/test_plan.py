@@ -15,6 +15,7 @@ from aguila.server.errors import Rejected
 from aguila.server.history.projection import Projections
 from aguila.server.interrupts.plan import ResumePlan, find_open_interrupts, plan_resume
 from aguila.server.interrupts.resume_chain import FailedAttempts
+from aguila.server.settings import Settings
 from aguila.store import Store
 
 pytestmark = pytest.mark.anyio
@@ -23,8 +24,9 @@ NOW = 1_800_000_000.0
 
 
 async def plan(store: Store, input: Any, **options: Any) -> ResumePlan:
+    settings = Settings(history=options.pop("history", "client"))
     options = {"now": NOW, "scope": SCOPE, **options}
-    return await plan_resume(input, store=store, projections=Projections(store), **options)
+    return await plan_resume(input, settings, store=store, projections=Projections(store), **options)
 
 
 async def refusal(store: Store, input: Any, **options: Any) -> tuple[int, str, str | None]:

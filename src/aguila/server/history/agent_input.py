@@ -39,12 +39,13 @@ from aguila.codec.notices import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.errors import Rejected
-from aguila.server.history.known_messages import KnownMessages, UnknownHistory, remove_calls, remove_unknown
+from aguila.server.history.known_messages import KnownMessages, remove_calls, remove_unknown
 from aguila.server.history.merge import INSTRUCTING_ROLES
 from aguila.server.history.message_ids import PLACEHOLDER_PREFIX, assign_ids, has_placeholder_ids
 from aguila.server.history.other_branches import select_messages
 from aguila.server.history.projection import HistoryMode, Projection, Projections
 from aguila.server.history.tool_results import NO_CALLS, restore_server_results
+from aguila.server.settings import Settings
 from aguila.store import Store
 from aguila.stream.json_values import json_equal
 from aguila.stream.message_equality import is_same_message
@@ -68,14 +69,11 @@ class PreparedInput(msgspec.Struct, frozen=True, kw_only=True):
 
 async def prepare_input(
     input: RunAgentInput,  # noqa: A002 - the protocol's word for it
+    settings: Settings,
     *,
-    history: HistoryMode,
     projections: Projections,
     scope: str,
     inferred_parent: str | None = None,
-    allow_system_messages: bool = False,
-    unknown_history: UnknownHistory = "keep",
-    state_keys: Collection[str] | None = None,
 ) -> PreparedInput:
     """Build the input of an agent. The log is read only if the result depends on it.
 
@@ -84,24 +82,16 @@ async def prepare_input(
     """
     view: Projection | None = None
     notices = await check_parent(input, projections.store, scope) if input.parent_run_id is not None else []
-    is_open = unknown_history == "keep" and state_keys is None
-    if history == "client" and is_open and _is_unchanged(input, allow_system_messages):
+    is_open = settings.unknown_history == "keep" and settings.state_keys is None
+    if settings.history == "client" and is_open and _is_unchanged(input, settings.allow_system_messages):
         # The result of build_agent_input, without looking at every message several times.
         return PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
-    if history == "server" or not is_open or _needs_log(input, allow_system_messages):
+    if settings.history == "server" or not is_open or _needs_log(input, settings.allow_system_messages):
         parent = input.parent_run_id if inferred_parent is None else inferred_parent
         view = await projections.load_before(
-            scope, input.thread_id, input.run_id, parent, with_known=unknown_history == "drop"
+            scope, input.thread_id, input.run_id, parent, with_known=settings.unknown_history == "drop"
         )
-    prepared = build_agent_input(
-        input,
-        view,
-        history=history,
-        is_cut=inferred_parent is not None,
-        allow_system_messages=allow_system_messages,
-        unknown_history=unknown_history,
-        state_keys=state_keys,
-    )
+    prepared = build_agent_input(input, view, settings, is_cut=inferred_parent is not None)
     return replace(prepared, notices=[*notices, *prepared.notices]) if notices else prepared
 
 
@@ -168,12 +158,9 @@ def has_instructions(messages: Iterable[Message]) -> bool:
 def build_agent_input(
     input: RunAgentInput,  # noqa: A002
     view: Projection | None,
+    settings: Settings,
     *,
-    history: HistoryMode,
     is_cut: bool = False,
-    allow_system_messages: bool,
-    unknown_history: UnknownHistory = "keep",
-    state_keys: Collection[str] | None = None,
 ) -> PreparedInput:
     """Build the input of an agent on the thread branch ``view``.
 
@@ -181,6 +168,7 @@ def build_agent_input(
     The result depends on the arguments alone: a replay builds the input of the first run of its chain again.
     """
     notices: list[Notice] = []
+    history, drops_unknown = settings.history, settings.unknown_history == "drop"
     known = [] if view is None else view.conversation.messages
     by_id = {message.id: message for message in known}
     is_hydration = history == "server" and not input.resume and not input.messages
@@ -193,21 +181,21 @@ def build_agent_input(
     messages = restored.messages
     if history == "server":
         new: Sequence[Message] = _select_new(messages, by_id, notices)
-        if unknown_history == "drop":
+        if drops_unknown:
             new = _remove_unknown(new, view, by_id, notices)
         messages = [*known, *new]
         messages = [message for message in messages if message.role != "activity"]
     else:
-        if unknown_history == "drop":
+        if drops_unknown:
             messages = _remove_unknown(messages, view, {}, notices)
         messages = _undo_translation(messages, input, by_id)
         if len({message.id for message in messages}) < len(messages):
             notices.append(_duplicate_ids_notice(messages))
-    if not allow_system_messages and has_instructions(messages):
+    if not settings.allow_system_messages and has_instructions(messages):
         messages = _remove_instructions(messages, by_id, view, notices)
     state = _choose_state(input, view, history)
-    if state_keys is not None:
-        state = _limit_state(state, {} if view is None else view.conversation.state, state_keys, notices)
+    if settings.state_keys is not None:
+        state = _limit_state(state, {} if view is None else view.conversation.state, settings.state_keys, notices)
     is_same = messages is input.messages and state is input.state
     return PreparedInput(
         input=input if is_same else replace(input, messages=list(messages), state=state),

@@ -32,7 +32,6 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
-from aguila.server.history.cut_history import find_end
 from aguila.server.history.known_messages import KnownMessages, UnknownHistory, remove_unknown
 from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
 from aguila.server.history.message_ids import assign_ids
@@ -154,11 +153,6 @@ class BranchReducer:
         self._sending: dict[str, None] = {}  # ids of the messages that the run sends, in order
 
     @property
-    def end(self) -> str | None:
-        """The last message that every client holds; see ``cut_history``."""
-        return find_end(self._reducer.messages)
-
-    @property
     def conversation(self) -> Conversation:
         """The conversation after the last event."""
         return self._reducer.conversation
@@ -208,7 +202,7 @@ class BranchReducer:
         sent = assign_ids(sent, reducer.messages)
         self._path.add(event.run_id)
         messages = sent.messages if mode == "client" or is_cut else self._select(sent.messages)
-        reducer.feed(replace(event, input=None))
+        reducer.feed(event if event.input is None else replace(event, input=None))
         messages = restore_server_results(messages, self._server_calls.calls()).messages
         if mode == "client":
             if unknown_history == "drop":

@@ -7,7 +7,7 @@ digests; their JSON is in the values of the thread. The projection after a run i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -133,27 +133,22 @@ class ThreadValues:
                 budget = _SLICE
                 await asyncio.sleep(0)
 
-    async def digest(self, value: Any, kind: Any = Message) -> bytes:
-        """Return the digest of a value, which becomes one of the thread's."""
-        found = self._digests.get(id(value))
-        if found is not None:
-            return found[1]
-        digest, text, is_exact = await offload(_encode, value, kind) if is_large(value) else _encode(value, kind)
-        if digest in self._values:
-            self._digests[id(value)] = (value, digest)
-        else:
-            self._add(digest, value, len(text))
-            self._unsaved[digest] = text if is_exact else None
-        return digest
-
-    async def digests(self, messages: Sequence[Message]) -> bytes:
-        """Return the digests of a list of messages."""
+    async def add(self, values: Iterable[Any], kind: Any = Message) -> None:
+        """Make these values some of the thread's."""
         known = self._digests
-        found: list[bytes] = []
-        for message in messages:
-            entry = known.get(id(message))
-            found.append(await self.digest(message) if entry is None else entry[1])
-        return b"".join(found)
+        for value in values:
+            if id(value) in known:
+                continue
+            digest, text, is_exact = await offload(_encode, value, kind) if is_large(value) else _encode(value, kind)
+            if digest in self._values:
+                known[id(value)] = (value, digest)
+            else:
+                self._add(digest, value, len(text))
+                self._unsaved[digest] = text if is_exact else None
+
+    def digest(self, value: Any) -> bytes:
+        """Return the digest of a value that was added."""
+        return self._digests[id(value)][1]
 
     def take_unsaved(self, digests: Iterable[bytes]) -> dict[bytes, bytes] | None:
         """Return the JSON of those values that the store does not have, which the caller stores.

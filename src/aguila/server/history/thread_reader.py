@@ -17,6 +17,7 @@ from aguila.errors import CursorExpired, NotFound
 from aguila.offload import LARGE_JSON, offload
 from aguila.protocol import Event, RunAgentInput, RunErrorEvent, RunFinishedEvent, RunStartedEvent, replace
 from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, LastRun, MessageCreators
+from aguila.server.history.cut_history import find_end
 from aguila.server.history.known_messages import KnownMessages, UnknownHistory
 from aguila.server.history.other_branches import FirstRuns
 from aguila.server.history.run_changes import (
@@ -328,20 +329,24 @@ class ThreadReader:
     async def _close_run(self, branch: BranchReducer) -> None:
         """Compute what the run of a branch has changed."""
         run_id = str(branch.tip)
-        changes = await self._compute_changes(branch)
-        last_run = branch.conversation.runs[-1]
-        self._closed[run_id] = _ClosedRun(changes, last_run, branch.last)
+        conversation = branch.conversation
+        changes = await self._compute_changes(branch, conversation)
+        self._closed[run_id] = _ClosedRun(changes, conversation.runs[-1], branch.last)
         self._run_ends[run_id] = changes.end
         values = self._values.take_unsaved(changes.digests)
         if values is not None:
             with suppress(UnicodeEncodeError):  # an id has half a surrogate pair: the run is reduced each time
                 self._unsaved[run_id] = RunProjection(format=FORMAT, body=encode_changes(changes), values=values)
 
-    async def _compute_changes(self, branch: BranchReducer) -> RunChanges:
-        values, changes, calls = self._values, branch.changes, branch.server_call_changes
-        conversation, run = branch.conversation, branch.last_run
+    async def _compute_changes(self, branch: BranchReducer, conversation: Conversation) -> RunChanges:
+        values, changes, calls, run = self._values, branch.changes, branch.server_call_changes, branch.last_run
         assert run is not None  # noqa: S101
-        digests = await values.digests(conversation.messages)
+        await values.add((conversation.state,), Any)
+        await values.add((*conversation.messages, *changes.known, *changes.front_end_calls.values()))
+        for results in calls.results.values():
+            await values.add(results.values())
+        digest = values.digest
+        digests = b"".join(map(digest, conversation.messages))
         before = b"" if self._parent is None else self._list_of(self._parent)
         self._lists[str(branch.tip)] = digests
         return RunChanges(
@@ -349,9 +354,9 @@ class ThreadReader:
             unknown_history=self._unknown_history,
             parent=self._parent,
             messages=compare_lists(before, digests).parts,
-            state=await values.digest(conversation.state, Any),
+            state=digest(conversation.state),
             has_state=branch.has_state,
-            started=encode_event(replace(run.started, input=None)),
+            started=encode_event(run.started if run.started.input is None else replace(run.started, input=None)),
             ended=None if run.ended is None else encode_event(run.ended),
             calls=conversation.runs[-1].calls,
             call_starts=[encode_event(event) for event in run.calls.values()],
@@ -359,13 +364,13 @@ class ThreadReader:
             created=changes.created,
             brought=changes.brought,
             instructions=changes.instructions,
-            known=[await values.digest(message) for message in changes.known],
-            front_end_calls={call: await values.digest(message) for call, message in changes.front_end_calls.items()},
+            known=[digest(message) for message in changes.known],
+            front_end_calls={call: digest(message) for call, message in changes.front_end_calls.items()},
             results={
-                call: {message_id: await values.digest(result) for message_id, result in results.items()}
+                call: {message_id: digest(result) for message_id, result in results.items()}
                 for call, results in calls.results.items()
             },
-            end=branch.end,
+            end=find_end(conversation.messages),
             interrupted=list(calls.interrupted),
             uninterrupted=list(calls.uninterrupted),
         )

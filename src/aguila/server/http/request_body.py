@@ -146,8 +146,8 @@ def _mark_data_routine(warn: Warn) -> Warn:
 def _check_decoded(input: RunAgentInput, data: bytes, limits: Limits) -> RunAgentInput:  # noqa: A002
     """Check the limits of a small input that is decoded already. Raises ``Rejected``."""
     limits.check(input)
-    is_shallow = data.count(b"{") + data.count(b"[") <= MAX_JSON_DEPTH
-    if input.state is not None and not (is_shallow and len(data) <= limits.state):
+    # An empty state is always allowed. Few brackets cannot be nested too deep.
+    if input.state and (len(data) > limits.state or data.count(b"{") + data.count(b"[") > MAX_JSON_DEPTH):
         limits.check_raw(state=msgspec.Raw(encode(input.state)))
     return input
 

@@ -11,19 +11,17 @@ same plan one begins.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import msgspec
 
 from aguila.agent.context import Replay
 from aguila.codec.notices import Notice, list_ids
 from aguila.protocol import Interrupt, RunAgentInput, replace
 from aguila.server.history.agent_input import build_agent_input
-from aguila.server.history.known_messages import UnknownHistory
-from aguila.server.history.projection import HistoryMode, Projection, Projections
+from aguila.server.history.projection import Projection, Projections
 from aguila.server.interrupts.answer_checks import AnswerChecker, reject_duplicates
 from aguila.server.interrupts.records import is_replayed
 from aguila.server.interrupts.resume_chain import FailedAttempts, ResumeChain, find_continued, run_id_of
+from aguila.server.settings import Settings
 from aguila.store import InterruptRecord, Store
 from aguila.stream.conversation import ConversationRun
 from aguila.stream.json_values import json_equal
@@ -69,20 +67,17 @@ async def find_open_interrupts(store: Store, scope: str, view: Projection) -> li
 
 async def plan_resume(
     input: RunAgentInput,  # noqa: A002
+    settings: Settings,
     *,
     store: Store,
     scope: str,
     projections: Projections,
     now: float,
     inferred_parent: str | None = None,
-    history: HistoryMode = "client",
-    allow_system_messages: bool = False,
-    unknown_history: UnknownHistory = "keep",
-    state_keys: Collection[str] | None = None,
 ) -> ResumePlan:
     """Check a request, with or without answers, against the interrupts of the run that it continues.
 
-    ``now`` is in seconds since the epoch. ``inferred_parent`` is as in ``prepare_input``. The last four options
+    ``now`` is in seconds since the epoch. ``inferred_parent`` is as in ``prepare_input``. The settings
     determine what the agent saw in the first run of the chain. Raises ``Rejected`` and ``StoreUnavailable``.
     """
     entries = input.resume or []
@@ -125,15 +120,7 @@ async def plan_resume(
     if past.root > 0:
         before = await projections.load(scope, thread_id, runs[past.root - 1].run_id, with_known=True)
     root_input, is_cut = await chain.load_root(past.root)
-    seen = build_agent_input(
-        root_input,
-        before,
-        history=history,
-        is_cut=is_cut,
-        allow_system_messages=allow_system_messages,
-        unknown_history=unknown_history,
-        state_keys=state_keys,
-    )
+    seen = build_agent_input(root_input, before, settings, is_cut=is_cut)
     used = checker.used
     return replace(
         plan,

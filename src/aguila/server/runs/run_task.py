@@ -48,10 +48,30 @@ class LiveRun:
     """
 
     __slots__ = (
-        "_claims", "_end_ids", "_failure_event", "_first", "_grace_timer", "_has_ended", "_is_cancelling",
-        "_is_driving", "_loop", "_parent_run_id", "_projections", "_sent", "_store", "_store_health", "_thread_ends",
-        "cancel_listener", "ended", "lease", "pump", "root_run_id",
-        "session", "task", "viewers",
+        "_claims",
+        "_end_ids",
+        "_failure_event",
+        "_first",
+        "_grace_timer",
+        "_has_ended",
+        "_is_cancelling",
+        "_is_driving",
+        "_loop",
+        "_parent_run_id",
+        "_projections",
+        "_pump",
+        "_sent",
+        "_settings",
+        "_store",
+        "_store_health",
+        "_thread_ends",
+        "cancel_listener",
+        "ended",
+        "lease",
+        "root_run_id",
+        "session",
+        "task",
+        "viewers",
     )  # fmt: skip
 
     update_task = None
@@ -90,14 +110,8 @@ class LiveRun:
         self.lease = lease
         self.root_run_id = root_run_id
         self.viewers = Viewers()
-        self.pump = EventPump(
-            store,
-            lease,
-            settings,
-            store_health=self._store_health,
-            loop=self._loop,
-            on_failure=self._handle_store_error,
-        )
+        self._settings = settings
+        self._pump: EventPump | None = None
         self.task: asyncio.Task[None] | None = None
         self.cancel_listener: asyncio.Task[None] | None = None
         """Receives cancel requests of other processes."""
@@ -105,6 +119,20 @@ class LiveRun:
         """The thread's session before this run."""
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when this process writes nothing more for the run."""
+
+    @property
+    def pump(self) -> EventPump:
+        """Appends the events of the run. It is made when it is first used, which is after the first event was sent."""
+        if self._pump is None:
+            self._pump = EventPump(
+                self._store,
+                self.lease,
+                self._settings,
+                store_health=self._store_health,
+                loop=self._loop,
+                on_failure=self._handle_store_error,
+            )
+        return self._pump
 
     # Services
 

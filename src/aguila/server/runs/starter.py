@@ -217,14 +217,7 @@ class RunStarter:
         """Prepare the agent's input and plan the resume. An optimistic plan sends no notices: it may be discarded."""
         settings, projections = self._settings, self._environment.projections
         prepared = await prepare_input(
-            request.input,
-            history=settings.history,
-            projections=projections,
-            scope=request.scope,
-            inferred_parent=place.parent,
-            allow_system_messages=settings.allow_system_messages,
-            unknown_history=settings.unknown_history,
-            state_keys=settings.state_keys,
+            request.input, settings, projections=projections, scope=request.scope, inferred_parent=place.parent
         )
         if prepared.is_hydration:
             return prepared, None
@@ -232,15 +225,12 @@ class RunStarter:
             return prepared, plan_without_answers(prepared.input)
         plan = await plan_resume(
             prepared.input,
+            settings,
             store=self._store,
             scope=request.scope,
             projections=projections,
             now=time.time(),
             inferred_parent=place.parent,
-            history=settings.history,
-            allow_system_messages=settings.allow_system_messages,
-            unknown_history=settings.unknown_history,
-            state_keys=settings.state_keys,
         )
         self._warn(prepared)
         self._warn(plan)
@@ -297,29 +287,28 @@ class RunStarter:
             raise Rejected(422, "malformed_input", error.message, "") from None
         parent_run_id = agent_input.parent_run_id if place.parent is None else place.parent
         began = time.monotonic()
-        beginning = asyncio.ensure_future(
-            self._store.begin(
-                NewRun(
-                    request.scope,
-                    agent_input.thread_id,
-                    agent_input.run_id,
-                    owner=self._environment.owner,
-                    lease_seconds=settings.lease,
-                    input=request.body,
-                    fingerprint=request.fingerprint,
-                    events=lines,
-                    parent_run_id=parent_run_id,
-                    claims=plan.claims,
-                    waiting=plan.waiting,
-                    after=place.after,
-                    max_running=settings.limits.runs_per_scope,
-                    agent=request.agent,
-                    sent_run_id=request.sent_run_id,
-                    quotas=self._quotas.find(request.principal),
-                )
+        beginning = self._store.begin(
+            NewRun(
+                request.scope,
+                agent_input.thread_id,
+                agent_input.run_id,
+                owner=self._environment.owner,
+                lease_seconds=settings.lease,
+                input=request.body,
+                fingerprint=request.fingerprint,
+                events=lines,
+                parent_run_id=parent_run_id,
+                claims=plan.claims,
+                waiting=plan.waiting,
+                after=place.after,
+                max_running=settings.limits.runs_per_scope,
+                agent=request.agent,
+                sent_run_id=request.sent_run_id,
+                quotas=self._quotas.find(request.principal),
             )
         )
-        if beginning.done():  # a task would delay the first event by two turns of the event loop
+        # A task would delay the first event by two turns of the event loop.
+        if isinstance(beginning, asyncio.Future) and beginning.done():
             lease, first = beginning.result()
             self._environment.store_health.record_success(began)
             return self._own(lease, first, request, prepared, plan, prelude, parent_run_id)

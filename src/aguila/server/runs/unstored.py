@@ -64,15 +64,7 @@ async def begin_unstored(
     if request.input.resume:
         message = "an unstored run cannot answer a question; send the answer without ?store=false"
         raise Rejected(422, "resume_not_stored", message, "/resume")
-    prepared = await prepare_input(
-        request.input,
-        history=settings.history,
-        projections=projections,
-        scope=request.scope,
-        allow_system_messages=settings.allow_system_messages,
-        unknown_history=settings.unknown_history,
-        state_keys=settings.state_keys,
-    )
+    prepared = await prepare_input(request.input, settings, projections=projections, scope=request.scope)
     for notice in prepared.notices:
         warn(notice)
     sent = prepared.input

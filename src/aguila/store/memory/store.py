@@ -580,7 +580,7 @@ class MemoryStore(Store):
         return Usage(threads=threads.count(scope), files=count, bytes=threads.bytes_of(scope) + size)
 
     def _check_quotas(self, quotas: Quotas, scope: str, new: Usage) -> None:
-        exceeded = quotas.find_exceeded(self._usage(scope), self._usage(), new=new)
+        exceeded = quotas.find_exceeded(self._usage(scope), self._usage() if quotas.is_total else Usage(), new=new)
         if exceeded is not None:
             raise refusals.quota_exceeded(exceeded)
 

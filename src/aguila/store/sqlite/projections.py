@@ -14,10 +14,12 @@ from aguila.store.sqlite.inputs import decode_files, encode_files
 def write_projection(
     db: sqlite3.Connection, now: float, scope: str, thread_id: str, thread: int, run: int, new: CutProjection
 ) -> int:
-    """Store the projection of a run; return by how many bytes the thread grew. ``thread`` and ``run`` are keys."""
-    old = db.execute("SELECT length(body) FROM projections WHERE run = ?", (run,)).fetchone()
-    db.execute("INSERT OR REPLACE INTO projections (run, format, body) VALUES (?, ?, ?)", (run, new.format, new.body))
-    size = len(new.body) - (0 if old is None else old[0])
+    """Store the projection of a run that has none; return by how many bytes the thread grew.
+
+    ``thread`` and ``run`` are keys.
+    """
+    db.execute("INSERT INTO projections (run, format, body) VALUES (?, ?, ?)", (run, new.format, new.body))
+    size = len(new.body)
     for digest, value in new.values.items():
         row = (thread, digest, encode_files(value), value.text)
         if db.execute("INSERT OR IGNORE INTO projected_values VALUES (?, ?, ?, ?)", row).rowcount:
@@ -41,7 +43,9 @@ def save_projections(
         ).fetchone()
         if row is not None:
             thread, run = row
-            size = write_projection(db, now, scope, thread_id, thread, run, new)
+            old = db.execute("DELETE FROM projections WHERE run = ? RETURNING length(body)", (run,)).fetchall()
+            size = -sum(size for (size,) in old)
+            size += write_projection(db, now, scope, thread_id, thread, run, new)
             db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (size, thread))
 
 
