@@ -248,6 +248,7 @@ async def interrupt(trial: Trial) -> None:
     check(result.outcome == "interrupt", f"the outcome is {result.outcome}")
     check(len(result.interrupts) == 1, f"the interrupts are {result.interrupts}")
     question = result.interrupts[0]
+    check(question.message != "null", "the question has lost its message")
     wanted = (question.response_schema or {}).get("type")
     result = await thread.resume({question.id: "yes" if wanted == "string" else approve()})
     check(result.text == script.SENT, f"after the answer it said {result.text!r}")

@@ -28,8 +28,8 @@ async def count(ctx: Context) -> str:
 
 async def send_mail(ctx: Context, to: str) -> str:
     """Send a mail, once somebody has agreed to it."""
-    question = InputRequiredEvent(prefix=f"Send it to {to}?")
-    answer = await ctx.wait_for_event(HumanResponseEvent, waiter_id=f"mail-{to}", waiter_event=question)
+    question = InputRequiredEvent(prefix=f"Send it to {to}?", to=to)
+    answer = await ctx.wait_for_event(HumanResponseEvent, question, waiter_id=f"mail-{to}", requirements={"to": to})
     return "sent" if answer.response == {"approved": True} else "not sent"
 
 

@@ -105,7 +105,7 @@ async def _agent_events(workflow: Any, run: Run, relay: RelayOptions, options: d
             for event in stream.feed(part):
                 yield event
             if isinstance(part, core.InputRequiredEvent):
-                fields = copy_json(part.model_dump(mode="json"))
+                fields = _fields(part)
                 repeated = next((payload for known, payload in answered if known == fields), _NEW)
                 if repeated is _NEW:
                     questions.append(fields)
@@ -171,12 +171,19 @@ async def _ask(core: Any, handler: Any, run: Run, questions: list[Any], stream: 
         Interrupt(
             id=interrupt_id,
             reason="input_required",
-            message=_text(fields.get("prefix")),
+            message=_text(fields["prefix"]) if "prefix" in fields else None,
             tool_call_id=stream.only_call,
             metadata={"llama_index": fields},
         )
         for interrupt_id, fields in named.items()
     ]
+
+
+def _fields(question: Any) -> dict[str, Any]:
+    """Return the fields of a question as JSON: those of its class, and those that it was made with besides."""
+    fields: dict[str, Any] = question.model_dump(mode="json")
+    given = fields.pop("_data", {})
+    return copy_json({**fields, **given})
 
 
 def _text(value: Any) -> str:
