@@ -126,7 +126,14 @@ def append(
     if end is None:
         if lease_until <= monotonic:  # expired, but not taken over
             db.execute("UPDATE runs SET lease_until = ? WHERE key = ?", (monotonic + lease_seconds, run))
-        return _append_events(db, now, lease.scope, thread, last, events, rows, running=run)
+        batch = Batch(last + 1, events, to_milliseconds(now))
+        # No column of an index: only the begin and the end of a run move its thread in lists.
+        db.execute(
+            "UPDATE threads SET last = ?, updated_at = ?, bytes = bytes + ? WHERE key = ?",
+            (batch.last, now, size_of_rows(rows), thread),
+        )
+        write_log(db, thread, last, rows, batch.at)
+        return batch
     db.execute(
         "UPDATE runs SET outcome = ?, last = ?, ended_at = ? WHERE key = ?", (end.outcome, last + len(events), now, run)
     )
@@ -153,7 +160,7 @@ def append(
         change_details(db, thread, end.update)
     if projection is not None:
         size += write_projection(db, now, lease.scope, lease.thread_id, thread, run, projection)
-    return _append_events(db, now, lease.scope, thread, last, events, rows, running=None, size=size)
+    return _append_last(db, now, lease.scope, thread, last, events, rows, size)
 
 
 def renew(db: sqlite3.Connection, monotonic: float, lease: Lease, lease_seconds: float) -> bool:
@@ -316,7 +323,7 @@ def _check_lease(db: sqlite3.Connection, lease: Lease) -> tuple[int, int, int, f
     return row
 
 
-def _append_events(
+def _append_last(
     db: sqlite3.Connection,
     now: float,
     scope: str,
@@ -324,18 +331,16 @@ def _append_events(
     last: int,
     events: Sequence[bytes],
     rows: Sequence[Row],
-    *,
-    running: int | None,
-    size: int = 0,
+    size: int,
 ) -> Batch:
-    """Append events to a thread and set its open run. ``size`` is what else the caller stored, in bytes."""
+    """Append the last events of a run. ``size`` is what else the caller stored, in bytes."""
     batch = Batch(last + 1, events, to_milliseconds(now))
     db.execute(
         """
-        UPDATE threads SET running = ?, last = ?, updated_at = ?, bytes = bytes + ?,
+        UPDATE threads SET running = NULL, last = ?, updated_at = ?, bytes = bytes + ?,
           touched = (SELECT max(touched) + 1 FROM threads WHERE scope = ?) WHERE key = ?
         """,
-        (running, batch.last, now, size_of_rows(rows) + size, scope, thread),
+        (batch.last, now, size_of_rows(rows) + size, scope, thread),
     )
     write_log(db, thread, last, rows, batch.at)
     return batch

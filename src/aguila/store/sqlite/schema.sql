@@ -5,7 +5,7 @@ CREATE TABLE threads (
   thread_id TEXT NOT NULL,
   created_at REAL NOT NULL,
   updated_at REAL NOT NULL,
-  touched INTEGER NOT NULL, -- orders the threads of a scope by their last append; a counter, since clocks can step back
+  touched INTEGER NOT NULL, -- orders the threads of a scope by the last begin or end of a run; a counter, since clocks can step back
   first INTEGER NOT NULL, -- sequence number of the first event: 1, unless the id was used before
   last INTEGER NOT NULL, -- sequence number of the newest event
   bytes INTEGER NOT NULL,
@@ -17,7 +17,7 @@ CREATE TABLE threads (
 );
 CREATE INDEX threads_touched ON threads (scope, touched);
 -- For lists of archived threads, and of the threads of one of several agents. The usual thread is in neither, since
--- every append changes "touched".
+-- every run changes "touched" twice.
 CREATE INDEX threads_archived ON threads (scope, touched) WHERE archived = 1;
 CREATE INDEX threads_agent ON threads (scope, agent, touched) WHERE agent <> 'default';
 -- Covers the count of running runs in a scope, which every "begin" needs.
