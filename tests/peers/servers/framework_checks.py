@@ -27,6 +27,10 @@ def main(framework: str) -> None:
         import langgraph_details
 
         asyncio.run(langgraph_details.main())
+    elif framework == "llama_index":
+        import llama_index_details
+
+        asyncio.run(llama_index_details.main())
     names: dict[str, Any] = {}
     exec(sys.stdin.read(), names)
     print(asyncio.run(ask(names["app"])))

@@ -1,13 +1,14 @@
-"""Make the input that the AG-UI adapter of a framework gets."""
+"""Make the input and the history that frameworks get."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from aguila.agent.run import Run, read_state
-from aguila.chat import as_agui_messages, provider_history
+from aguila.chat import ChatMessage, as_agui_messages, provider_history
+from aguila.chat.property_keys import SUBAGENT_RUN_ID
 from aguila.codec.official import to_official
-from aguila.protocol import PROTOCOL_VERSION, RunAgentInput
+from aguila.protocol import PROTOCOL_VERSION, RunAgentInput, replace
 
 
 async def adapter_input(run: Run) -> RunAgentInput:
@@ -35,3 +36,16 @@ async def adapter_input(run: Run) -> RunAgentInput:
 async def official_input(run: Run) -> Any:
     """Return the same as a ``RunAgentInput`` of ``ag_ui.core``."""
     return to_official(await adapter_input(run))
+
+
+async def handoff_history(run: Run) -> list[ChatMessage]:
+    """Return the history of a run. Messages of subagents are part of it: after a handoff they are the answer."""
+    messages = [_without_owner(message) for message in await run.chat_messages()]
+    return provider_history(messages, unanswered="close").messages
+
+
+def _without_owner(message: ChatMessage) -> ChatMessage:
+    if SUBAGENT_RUN_ID not in message.additional_properties:
+        return message
+    kept = {name: value for name, value in message.additional_properties.items() if name != SUBAGENT_RUN_ID}
+    return replace(message, additional_properties=kept)

@@ -26,9 +26,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from typing import Any, Final
 
 from aguila.agent.run import Run, read_state
-from aguila.chat import provider_history
 from aguila.codec.json.encoder import encode
 from aguila.codec.json.values import is_object
+from aguila.frameworks.external.agent_input import handoff_history
 from aguila.frameworks.external.packages import load
 from aguila.frameworks.llama_index.ag_ui_workflow import workflow_events
 from aguila.frameworks.llama_index.messages import to_llama_index
@@ -93,8 +93,7 @@ async def _agent_events(workflow: Any, run: Run, relay: RelayOptions, options: d
         context = core.Context(chosen)
         if is_object(state := read_state(run)) and state:
             await context.store.set("state", copy_json(state))
-        history = provider_history(await run.chat_messages(), unanswered="close").messages
-        handler = chosen.run(ctx=context, chat_history=to_llama_index(history), **options)
+        handler = chosen.run(ctx=context, chat_history=to_llama_index(await handoff_history(run)), **options)
         stream = AgentStream(run, None)
     questions: list[Any] = []
     interrupts: list[Interrupt] = []

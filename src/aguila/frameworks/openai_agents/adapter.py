@@ -22,9 +22,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
 
 from aguila.agent.run import Run
-from aguila.chat import ChatMessage, provider_history
-from aguila.chat.property_keys import SUBAGENT_RUN_ID
 from aguila.codec.json.values import is_object
+from aguila.frameworks.external.agent_input import handoff_history
 from aguila.frameworks.external.packages import load
 from aguila.frameworks.openai_agents.items import to_items
 from aguila.frameworks.openai_agents.stream import ItemStream
@@ -36,7 +35,6 @@ from aguila.protocol import (
     RunFinishedCancelledOutcome,
     RunFinishedEvent,
     RunFinishedInterruptOutcome,
-    replace,
 )
 
 __all__ = ["agent"]
@@ -85,7 +83,7 @@ def agent(
             _answer(state, run, waiting["interrupts"])
             result = sdk.Runner.run_streamed(first, state, **options)
         else:
-            result = sdk.Runner.run_streamed(first, await _items(run), context=given, **options)
+            result = sdk.Runner.run_streamed(first, to_items(await handoff_history(run)), context=given, **options)
         stream = ItemStream(run, first.name, names, calls)
         try:
             for event in stream.begin(result.current_agent):
@@ -109,19 +107,6 @@ def agent(
 
 def _finished(run: Run, outcome: Any) -> RunFinishedEvent:
     return RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome)
-
-
-async def _items(run: Run) -> list[dict[str, Any]]:
-    """Return the history. Messages of subagents are part of it: after a handoff they are the answer."""
-    messages = [_without_owner(message) for message in await run.chat_messages()]
-    return to_items(provider_history(messages, unanswered="close").messages)
-
-
-def _without_owner(message: ChatMessage) -> ChatMessage:
-    if SUBAGENT_RUN_ID not in message.additional_properties:
-        return message
-    kept = {name: value for name, value in message.additional_properties.items() if name != SUBAGENT_RUN_ID}
-    return replace(message, additional_properties=kept)
 
 
 # Approvals
