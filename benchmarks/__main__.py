@@ -49,7 +49,7 @@ def cells(row: dict[str, Any]) -> list[str]:
     unit, found = row.get("unit", "ops/s"), ratio(row)
     spread = f"±{row['spread']:.0%}" if "spread" in row else ""
     if found is None:
-        bound = f"at most {row['most']}" if "most" in row else ""
+        bound = f"at most {row['most']}" if "most" in row else "none"
         return [
             row["name"],
             f"{number(row['value'])} {unit}",
@@ -65,7 +65,7 @@ def cells(row: dict[str, Any]) -> list[str]:
         f"{number(row['ours'])} {unit}",
         f"{number(row['peer'])} ({row['peer_name']})",
         f"{found:.1f}x",
-        f"{row['floor']}x" if "floor" in row else "",
+        f"{row['floor']}x" if "floor" in row else "none",
         f"{row['goal']}x" if "goal" in row else "",
         spread,
         "" if is_met(row) else "MISSED",

@@ -47,15 +47,12 @@ def database() -> Generator[str]:
 
 
 def serve_loads(dsn: str) -> dict[str, dict[str, Any]]:
-    """Measure the load on each server in turn, the best of some rounds."""
+    """Measure the load on each server in turn."""
     kinds = ["peer", "sqlite", *(f"postgres x{count}" for count in PROCESSES)]
     found: dict[str, dict[str, Any]] = {kind: {} for kind in kinds}
-    for number in range(server.ROUNDS):
-        for what in ("hot", "yielding"):
-            for kind in kinds:
-                one = measure(dsn, kind, what, f"bench_{number}_{what}") if "x" in kind else server.measure(kind, what)
-                before = found[kind].get(what)
-                found[kind][what] = one if before is None else server.best([before, one])
+    for what in ("hot", "yielding"):
+        for kind in kinds:
+            found[kind][what] = measure(dsn, kind, what, f"bench_{what}") if "x" in kind else server.measure(kind, what)
     return found
 
 
