@@ -28,7 +28,7 @@ from aguila.store import MemoryStore, SQLiteStore
 pytestmark = pytest.mark.anyio
 
 SIZE = scaled(50_000, 150_000)
-REQUEST_SIZE = scaled(50_000, 2_000_000)
+REQUEST_SIZE = scaled(50_000, 1_000_000)
 CPU_PER_MEGABYTE = 0.5
 CPU_OF_A_REQUEST = 0.2
 """Seconds of CPU time that a request may take besides, with the run of another client."""

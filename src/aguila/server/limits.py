@@ -143,7 +143,10 @@ def _is_encodable(value: str) -> bool:
 
 def _check_count(most: int, raw: msgspec.Raw, text: bytes | None, what: str, path: str) -> None:
     # An element takes at least two bytes, with its comma, and every valid element is an object.
-    if len(memoryview(raw)) <= 2 * most or (text is not None and count_up_to(text, b"{", most) <= most):
+    if len(memoryview(raw)) <= 2 * most:
+        return
+    # Commas: the other elements may be no objects, and reporting each of them takes longer than counting.
+    if text is not None and count_up_to(text, b"{", most) <= most and text.count(b",") <= 4 * most:
         return
     try:
         count = len(_decode_list(raw))

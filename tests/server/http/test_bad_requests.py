@@ -304,3 +304,11 @@ def test_without_authentication_threads_are_not_listed_or_deleted_and_files_are_
     with serving(App(agent, allow_anonymous=True)) as server:
         server.events()
         assert server.client.request(method, path).status_code != 403
+
+
+@pytest.mark.parametrize("element", ["[]", "null", "1", '""'])
+def test_very_many_elements_that_are_no_messages_are_counted_and_not_repaired(element: str) -> None:
+    body = json.dumps(run_input("t", "r", messages="@")).replace('"@"', "[" + ",".join([element] * 50_000) + "]")
+    with serving(App(agent)) as server:
+        answer = server.post("/", content=body, headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "too_many_messages")
