@@ -90,6 +90,8 @@ def test_stored_events_are_framed_with_consecutive_ids():
     encoder = SSEEncoder()
     assert encoder.frame_log(7, [HELLO_JSON, BYE_JSON]) == encoder.encode(HELLO, 7) + encoder.encode(BYE, 8)
     assert encoder.frame_log(7, []) == b""
+    tagged = encoder.encode(HELLO, "7-abc") + encoder.encode(BYE, "8-abc")
+    assert encoder.frame_log(7, [HELLO_JSON, BYE_JSON], "-abc") == tagged
 
 
 def test_of_several_documents_the_last_frame_has_the_id():

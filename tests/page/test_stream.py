@@ -25,7 +25,7 @@ def test_a_stream_is_read_however_it_is_cut_and_written() -> None:
     body = (
         ": a comment\n\n: time=1700\n\n"
         f"id: 7\nevent: message\ndata: {json.dumps(STARTED)}\n\n"
-        f"id: 8\ndata:{data}\n\n"
+        f"id: 8-a1_-B2cd\ndata:{data}\n\n"
         'data: {"type": "CUSTOM",\ndata: "name": "x", "value": 1}\n\n'
     )
     plain = body.encode()
@@ -40,6 +40,7 @@ def test_a_stream_is_read_however_it_is_cut_and_written() -> None:
             {"type": "CUSTOM", "name": "x", "value": 1},
         ]
         assert [one["seq"] for one in found["events"]] == [7, 8, None]
+        assert [one.get("cursor") for one in found["events"]] == ["7", "8-a1_-B2cd", None]
         assert [one["time"] for one in found["events"]] == [1700, 1700, 1700]
         assert found["events"][1]["raw"] == data
 

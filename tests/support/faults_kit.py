@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from forked import ForkedProcess
-from serving import REPOSITORY, Peer, run_input
+from serving import REPOSITORY, Peer, number_of, run_input
 from waiting import wait_until
 
 from aguila.codec.sse import SSEParser
@@ -229,6 +229,7 @@ class Viewer:
     def __init__(self, thread_id: str, after: int = 0) -> None:
         self.thread_id = thread_id
         self._after = after
+        self._cursor = str(after)
         self.frames: Frames = []
         self.cuts = 0
         self.connections = 0
@@ -257,7 +258,7 @@ class Viewer:
 
     async def follow(self, port: int, **limits: Any) -> _Answer:
         """Go on after the last event that came whole."""
-        cursor = f"Last-Event-ID: {self.last}\r\n" if self.last else ""
+        cursor = f"Last-Event-ID: {self._cursor}\r\n" if self.last else ""
         return await self._exchange(
             port, f"GET /threads/{self.thread_id}/events?protocolVersion=1.1 HTTP/1.1\r\n{cursor}", **limits
         )
@@ -300,12 +301,13 @@ class Viewer:
                     break
                 body = answer.feed(piece)
                 for frame in parser.feed(body) if answer.status == 200 else ():
-                    if self.last_words is not None and int(frame.id or 0) == self.last:
+                    if self.last_words is not None and number_of(frame.id or "0") == self.last:
                         self.last_words.append(frame.data)
                         continue
                     assert frame.id is not None
-                    assert int(frame.id) == self.last + 1, f"{frame.id} came after {self.last}"
-                    self.frames.append((int(frame.id), frame.data))
+                    assert number_of(frame.id) == self.last + 1, f"{frame.id} came after {self.last}"
+                    self.frames.append((number_of(frame.id), frame.data))
+                    self._cursor = frame.id
                     self.on_event()
                     events += 1
                     was_cut = events == cut_events

@@ -29,6 +29,11 @@ from aguila.stream import Verifier
 REPOSITORY = Path(__file__).parents[2]
 
 
+def number_of(cursor: str) -> int:
+    """Return the sequence number of a cursor: what is before its token."""
+    return int(cursor.partition("-")[0])
+
+
 class Gate:
     """Block an agent until the test opens the gate; the test can wait until the agent has reached it."""
 
@@ -102,7 +107,7 @@ class Stream:
     def frames(self) -> list[tuple[int | None, bytes]]:
         found: list[tuple[int | None, bytes]] = []
         while (frame := self.next()) is not None:
-            found.append((None if frame.id is None else int(frame.id), frame.data))
+            found.append((None if frame.id is None else number_of(frame.id), frame.data))
         return found
 
     def close(self) -> None:

@@ -70,9 +70,13 @@ class SSEEncoder:
             return b"data: %b\n\n" % data
         return b"id: %b\ndata: %b\n\n" % (_encode_id(id), data)
 
-    def frame_log(self, first: int, documents: Sequence[bytes]) -> bytes:
-        """Frame stored events, each JSON on one line, with consecutive ids from ``first`` on."""
-        return b"".join([b"id: %d\ndata: %b\n\n" % pair for pair in enumerate(documents, first)])
+    def frame_log(self, first: int, documents: Sequence[bytes], suffix: str = "") -> bytes:
+        """Frame stored events, each JSON on one line.
+
+        The ids are consecutive numbers from ``first`` on, each with ``suffix``, which must be ASCII without ``%``.
+        """
+        form = b"id: %%d%b\ndata: %%b\n\n" % suffix.encode()
+        return b"".join([form % pair for pair in enumerate(documents, first)])
 
     def frame(self, documents: Sequence[bytes], id: str | int | None = None) -> bytes:  # noqa: A002
         """Frame the documents that one event became, each JSON on one line. The last frame has the id."""
@@ -83,12 +87,12 @@ class SSEEncoder:
             frames[-1] = b"id: %b\n%b" % (_encode_id(id), frames[-1])
         return b"".join(frames)
 
-    def frame_in_pieces(self, documents: Sequence[bytes], id: int) -> tuple[bytes, ...]:  # noqa: A002
+    def frame_in_pieces(self, documents: Sequence[bytes], id: str | int) -> tuple[bytes, ...]:  # noqa: A002
         """Frame documents as ``frame`` does, in pieces, so that large documents are not copied."""
         if not documents:
             return ()
         pieces = [piece for data in documents[:-1] for piece in (b"data: ", data, b"\n\n")]
-        return (*pieces, b"id: %d\ndata: " % id, documents[-1], b"\n\n")
+        return (*pieces, b"id: %b\ndata: " % _encode_id(id), documents[-1], b"\n\n")
 
     def comment(self, text: str = "") -> bytes:
         """Encode a comment: readers ignore it, and proxies see that the stream is alive (SSE-7, PY-12)."""

@@ -160,13 +160,14 @@ class Snapshot(ABC):
 def end_open_run(archive: ThreadArchive) -> ThreadArchive:
     """End the open run of a thread, if it has one, and reopen its claims.
 
-    The run ends at the time of the newest event, so that two archives of the same state are equal.
+    The run ends at the time of the newest event, so that two archives of the same state are equal. Its last event has
+    no token: the store itself may have another event with this number.
     """
     if not archive.runs or not archive.runs[-1].record.is_running:
         return archive
     *before, lost = archive.runs
     number = archive.last + 1
-    record = msgspec.structs.replace(lost.record, outcome="error", last=number, ended_at=archive.updated_at)
+    record = msgspec.structs.replace(lost.record, outcome="error", last=number, ended_at=archive.updated_at, token="")
     interrupts = [
         msgspec.structs.replace(interrupt, status="open", claimed_by=None)
         if interrupt.status == "claimed" and interrupt.claimed_by == record.run_id

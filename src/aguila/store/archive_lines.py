@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
-from typing import Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from aguila.codec.json.bounded_floats import json_decoder
 from aguila.store.archive import ArchivedFile, ArchivedRun, ThreadArchive
+from aguila.store.cursors import PATTERN
 from aguila.store.records import Batch, Blob, InterruptRecord, InterruptStatus, Outcome, RunRecord
 from aguila.store.run_inputs import ListDelta, StoredJSON, compare_lists
 
@@ -86,6 +88,7 @@ class _RunLine(_Line, kw_only=True, tag="run"):
 class _EventsLine(_Line, kw_only=True, tag="events"):
     first: int
     at: int = 0
+    token: Annotated[str, msgspec.Meta(pattern=PATTERN)] = ""
     events: list[Raw]
 
 
@@ -189,7 +192,8 @@ def _lines(archive: ThreadArchive) -> Iterator[_AnyLine]:
         yield _run_line(run, before)
         before = run.digests or b""
     for batch in archive.batches:
-        yield _EventsLine(first=batch.first, at=batch.at, events=[_wrap(event) for event in batch.events])
+        events = [_wrap(event) for event in batch.events]
+        yield _EventsLine(first=batch.first, at=batch.at, token=batch.token, events=events)
     for interrupt in archive.interrupts:
         yield _InterruptLine(
             id=interrupt.interrupt_id,
@@ -261,7 +265,8 @@ class _Reader:
             case _RunLine():
                 self._add_run(line)
             case _EventsLine():
-                self._batches.append(Batch(line.first, tuple([_unwrap(event) for event in line.events]), line.at))
+                events = tuple([_unwrap(event) for event in line.events])
+                self._batches.append(Batch(line.first, events, line.at, line.token))
             case _InterruptLine():
                 self._interrupts.append(
                     InterruptRecord(
@@ -316,6 +321,7 @@ class _Reader:
     def finish(self, end: _EndLine) -> ThreadArchive:
         """Return the thread. Raise ``ValueError`` if lines are missing."""
         head = self.head
+        tokens = {batch.last: batch.token for batch in self._batches}
         archive = ThreadArchive(
             scope=head.scope,
             thread_id=head.thread_id,
@@ -326,7 +332,9 @@ class _Reader:
             title=head.title,
             archived=head.archived,
             metadata=self._metadata,
-            runs=self._runs,
+            runs=[
+                replace(run, record=replace(run.record, token=tokens.get(run.record.last, ""))) for run in self._runs
+            ],
             messages=self._messages,
             batches=self._batches,
             interrupts=self._interrupts,

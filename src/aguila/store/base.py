@@ -14,7 +14,8 @@ The log
 
     ``append`` is atomic and ordered. When it returns, the events are durable, and ``read`` and ``tail`` return them in
     every process. ``tail`` continues from stored to live events without a gap or a repeat. A batch keeps the
-    time at which it was appended.
+    time at which it was appended, and the token of the lease. A token is random: if an older copy of the store is put
+    back, the events that are appended then have the numbers of lost ones, and other tokens. Archives keep tokens.
 
 Runs and leases
     ``begin`` claims a run id, claims the interrupts that the run answers and appends the first events, in one
@@ -44,8 +45,8 @@ Projections
 
 Compaction
     The events of a closed run can be replaced by fewer events of the same meaning. The run keeps its range of sequence
-    numbers, and its events have the last numbers of that range, in one batch. A cursor inside the range is not in the
-    log any more. A store that does not compact finds no runs to compact.
+    numbers, and its events have the last numbers of that range, in one batch with the token of the last event. A
+    cursor inside the range is not in the log any more. A store that does not compact finds no runs to compact.
 
 Cancelling
     Any process can ask the owner to cancel a run: always, or only if the run has no viewers. The owner knows the
@@ -274,6 +275,13 @@ class Store(ABC):
 
         Raises ``NotFound``, or ``CursorExpired`` if ``after`` is not in the log; a cursor of a removed thread that had
         the same id is not.
+        """
+
+    @abstractmethod
+    async def token(self, scope: str, thread_id: str, number: int) -> str:
+        """Return the token of an event; empty for the beginning of the log, and for an event without a token.
+
+        Raises as ``read`` does for this number as a cursor.
         """
 
     @abstractmethod

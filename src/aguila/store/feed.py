@@ -296,4 +296,4 @@ def cut(batch: Batch, after: int, until: int | None = None) -> Batch:
     stop = len(batch.events) if until is None else min(len(batch.events), until + 1 - batch.first)
     if start == 0 and stop == len(batch.events):
         return batch
-    return Batch(batch.first + start, batch.events[start:stop], batch.at)
+    return Batch(batch.first + start, batch.events[start:stop], batch.at, batch.token)

@@ -8,6 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from aguila.codec.json.bounded_floats import decode_json
+from aguila.store.cursors import new_token
 
 Outcome = Literal["success", "interrupt", "cancelled", "error"]
 """How a run ended."""
@@ -33,6 +34,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     epoch: int
     owner: str
+    token: str = ""
+    """Random text that identifies the events of this run and epoch; see ``Store.token``."""
 
 
 class NewRun(msgspec.Struct, frozen=True, gc=False):
@@ -65,11 +68,20 @@ class NewRun(msgspec.Struct, frozen=True, gc=False):
     """The run id of the request, if it is another one."""
     quotas: Quotas | None = None
     """What the scope and the store may hold."""
+    token: str = msgspec.field(default_factory=new_token)
+    """The token of its lease."""
 
     @property
     def lease(self) -> Lease:
         """The first lease of the run."""
-        return Lease(scope=self.scope, thread_id=self.thread_id, run_id=self.run_id, epoch=1, owner=self.owner)
+        return Lease(
+            scope=self.scope,
+            thread_id=self.thread_id,
+            run_id=self.run_id,
+            epoch=1,
+            owner=self.owner,
+            token=self.token,
+        )
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +106,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The agent of the thread."""
     sent_run_id: str | None = None
     """The run id of the request, if it is not the id of the run."""
+    token: str = ""
+    """The token of its last event."""
 
     @property
     def is_running(self) -> bool:
@@ -131,6 +145,8 @@ class ThreadSummary(msgspec.Struct, frozen=True, kw_only=True):
     archived: bool = False
     metadata: bytes | None = None
     """JSON of the application."""
+    token: str = ""
+    """The token of the newest event."""
 
     @property
     def is_running(self) -> bool:
@@ -173,6 +189,8 @@ class Batch(msgspec.Struct, frozen=True):
     events: Sequence[bytes]
     at: int = 0
     """When they were appended, in milliseconds since the Unix epoch; 0 if a store of an earlier version wrote them."""
+    token: str = ""
+    """The token of the lease with which they were appended; empty if a store of an earlier version wrote them."""
 
     @property
     def last(self) -> int:

@@ -87,6 +87,41 @@ def test_the_log_is_asked_for_with_the_last_id_and_fresh_credentials(twin):
         assert "content-type" not in asked.headers
 
 
+def test_ids_with_tokens_are_sent_back_as_they_came_and_compared_by_their_numbers(twin):
+    """A server that repeats events repeats them under other tokens only if they are other events."""
+    events = [run_started_json(), *text_message_json("m", "a", "b"), run_finished_json()]
+    ids = [f"{number}-{'first_-x' if number < 9 else 'second-y'}" for number in range(7, 13)]
+
+    def first(asked):
+        for event in (events[0], events[-1]):
+            event["runId"] = asked.json["runId"]
+        return Answer([b"".join(map(frame, events[:2], ids))], cut=True)
+
+    def repeating(asked):
+        assert asked.headers["last-event-id"] == "8-first_-x"
+        return Answer([b"".join(map(frame, events, ids))])
+
+    with ScriptedServer(first, repeating) as server:
+        thread = twin.client(server.url, reconnect=Reconnect(initial=0.0)).thread("t")
+        assert [one.type for one in twin.events(thread.run("Hi"))] == [event["type"] for event in events]
+        assert thread.messages[-1].content == "ab"
+
+
+def test_ids_of_other_servers_that_look_like_ours_lose_no_event(twin):
+    """Such as those of Redis streams: a time, and a number within it."""
+    events = [run_started_json(), *text_message_json("m", "a", "b"), run_finished_json()]
+    ids = [f"1700000000000-0000000{number}" for number in range(6)]
+
+    def first(asked):
+        for event in (events[0], events[-1]):
+            event["runId"] = asked.json["runId"]
+        return Answer([b"".join(map(frame, events[:2], ids))], cut=True)
+
+    with ScriptedServer(first, Answer([b"".join(map(frame, events[2:], ids[2:]))])) as server:
+        thread = twin.client(server.url, reconnect=Reconnect(initial=0.0)).thread("t")
+        assert [one.type for one in twin.events(thread.run("Hi"))] == [event["type"] for event in events]
+
+
 def test_a_run_that_was_compacted_meanwhile_is_joined_again(twin):
     """The cursor is gone (410), and the thread as it is comes from /connect."""
 

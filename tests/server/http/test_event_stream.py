@@ -8,7 +8,7 @@ import socket
 from typing import Any
 
 import pytest
-from serving import Gate, Held, run_input, serving, types
+from serving import Gate, Held, number_of, run_input, serving, types
 from waiting import wait_until
 
 from aguila import App
@@ -43,7 +43,7 @@ def test_a_stream_is_lines_that_end_with_lf_and_ids_that_count_up() -> None:
     with serving(App(talker)) as server, server.run(run_id="one") as stream:
         frames = stream.frames()
         assert b"\r" not in stream.raw
-        assert stream.raw.startswith(b"id: 1\ndata: {")
+        assert re.match(rb"id: 1-[A-Za-z0-9_-]{8}\ndata: {", stream.raw)
         assert [number for number, _ in frames] == list(range(1, len(frames) + 1))
         with server.run(run_id="two") as second:
             assert second.frames()[0][0] == len(frames) + 1
@@ -56,7 +56,7 @@ def test_an_idle_stream_sends_comments_that_readers_ignore() -> None:
         seen = b""
         while seen.count(b":\n\n") < 3:
             seen += next(pieces)
-        assert seen.replace(b":\n\n", b"").startswith(b"id: 1\ndata: ")
+        assert seen.replace(b":\n\n", b"").startswith(b"id: 1-")
         agent.gate("run").open()
         rest = seen + b"".join(pieces)
         assert b"RUN_FINISHED" in rest
@@ -108,8 +108,9 @@ def test_a_stream_cut_at_any_byte_and_resumed_is_the_uncut_stream(store: Any) ->
         rests: dict[str | None, list[tuple[int | None, bytes]]] = {}
         for cut in range(len(raw) + 1):
             parser = SSEParser()
-            seen = [(int(frame.id or 0), frame.data) for frame in parser.feed(raw[:cut])]
-            last = str(seen[-1][0]) if seen else None
+            read = parser.feed(raw[:cut])
+            seen = [(number_of(frame.id or "0"), frame.data) for frame in read]
+            last = read[-1].id if read else None
             if last not in rests:
                 headers = {} if last is None else {"last-event-id": last}
                 with server.stream("GET", "/threads/thread/events", headers=headers) as again:

@@ -28,6 +28,7 @@ from aguila.errors import (
 from aguila.store import Batch, Store
 from contract.archives import ArchivesContract
 from contract.compaction import CompactionContract
+from contract.cursors import CursorsContract
 from contract.inputs import InputsContract
 from contract.log import LogContract
 from contract.model import play
@@ -55,6 +56,7 @@ class StoreContract(
     ProjectionsContract,
     CompactionContract,
     LogContract,
+    CursorsContract,
     ThreadsContract,
     ViewersContract,
     ArchivesContract,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from typing import Any
 
+from msgspec.structs import replace
+
 from aguila.errors import StoreError
 from aguila.store import Lease, NewRun, Retention, RunEnd, RunRecord, Store
 
@@ -25,6 +27,7 @@ class _Thread:
     def __init__(self, before: int) -> None:
         self.before = before  # the number before the first event
         self.log: list[bytes] = []
+        self.tokens: list[str] = []  # of each event
         self.runs: dict[str, _Run] = {}
         self.interrupts: dict[str, list[Any]] = {}  # id -> [status, claimed by]
         self.session: bytes | None = None
@@ -85,6 +88,7 @@ class Model:
         if end is not None and self.settle(lease, list(end.settles)) is not None:
             return "InterruptTaken"
         thread.log += events
+        thread.tokens += [lease.token] * len(events)
         run.last = thread.last
         if end is not None:
             self.touch(thread)
@@ -151,6 +155,14 @@ async def _compare(store: Store, model: Model, scope: str, thread_id: str) -> No
         return
     batches = await store.read(scope, thread_id, limit=1_000_000)
     assert [event for batch in batches for event in batch.events] == thread.log
+    tokens = [batch.token for batch in batches for _ in batch.events]
+    assert tokens == thread.tokens
+    for number in range(max(thread.before + 1, thread.last - 3), thread.last + 1):
+        assert await store.token(scope, thread_id, number) == tokens[number - thread.before - 1]
+    assert [run.token for run in await store.runs(scope, thread_id)] == [
+        tokens[run.last - thread.before - 1] for run in thread.runs.values()
+    ]
+    assert (await store.thread(scope, thread_id)).token == tokens[-1]
     assert not batches or batches[0].first == thread.before + 1
     assert await store.last(scope, thread_id) == thread.last
     assert [
@@ -189,8 +201,11 @@ async def play(store: Store, clock: Any, rng: random.Random, steps: int) -> None
                 )  # fmt: skip
                 expected = model.begin(scope, thread_id, run_id, owner, event, claims)
                 if not isinstance(found, str):
+                    leases.append(found[0])
+                    expected = replace(expected, token=found[0].token)
                     found = found[0]
-                    leases.append(found)
+                    model.threads[scope, thread_id].runs[run_id].lease = found
+                    model.threads[scope, thread_id].tokens.append(found.token)
                 assert found == expected
             case 3 | 4 | 5 if lease is not None:
                 events = [event] * rng.randrange(4)
@@ -229,9 +244,12 @@ async def play(store: Store, clock: Any, rng: random.Random, steps: int) -> None
                     run = rng.choice(expired)
                     old = model.threads[run.scope, run.thread_id].runs[run.run_id].lease
                     taken = await store.take_over(run, owner=owner, lease_seconds=LEASE)
-                    assert taken == model.take_over(old, owner)
-                    if taken is not None:
+                    expected = model.take_over(old, owner)
+                    if taken is not None and expected is not None:
+                        expected = replace(expected, token=taken.token)
+                        model.threads[run.scope, run.thread_id].runs[run.run_id].lease = taken
                         leases.append(taken)
+                    assert taken == expected
             case 10:
                 key = (scope, thread_id)
                 open_run = model.threads[key].open if key in model.threads else None

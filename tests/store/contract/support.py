@@ -110,13 +110,18 @@ async def statuses(store: Store, thread_id: str = "t") -> dict[str, str]:
 
 async def collect(tail: AsyncIterator[Batch], count: int) -> list[bytes]:
     """Return the first ``count`` events of a tail."""
+    return events_of(await collect_batches(tail, count))
+
+
+async def collect_batches(tail: AsyncIterator[Batch], count: int) -> list[Batch]:
+    """Return the first batches of a tail, until they have ``count`` events."""
     found: list[Batch] = []
     async with asyncio.timeout(DEADLINE):
         async for batch in tail:
             found.append(batch)
             if sum(len(batch.events) for batch in found) >= count:
                 break
-    return events_of(found)
+    return found
 
 
 async def count_refused(outcomes: Iterable[Awaitable[object]], kind: type[StoreError]) -> int:

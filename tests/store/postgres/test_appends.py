@@ -115,7 +115,7 @@ async def test_a_late_copy_of_an_append_changes_nothing(store: PostgresStore, ot
         other,
         "SELECT n, code FROM aguila.append_events(NULL, $1, $2, '{1}', '{1}', '{1}', '{3}', '{NULL}', '{1}', '{2}',"
         " '{2}', ARRAY['late'::bytea], '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}',"
-        " '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
+        " '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}')",
         [found.thread],
         [found.run],
     )

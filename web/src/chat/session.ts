@@ -48,7 +48,9 @@ export class ThreadSession {
   readonly ownRuns = new Set<string>();
 
   #runOf = new Map<string, string>();
-  #cursor = 0;
+  #seq = 0;
+  /** What the server sent with event `#seq`, to continue after it. */
+  #cursor = "0";
   #viewLast = 0;
   #logRun: string | null = null;
   #isClosed = false;
@@ -218,8 +220,9 @@ export class ThreadSession {
     this.#viewLast = view.last;
     this.#isStored = true;
     const running = view.runs.find((run) => run.status === "running");
-    if (this.#cursor === 0 && view.last > MAX_EVENTS) {
-      this.#cursor = view.last;
+    if (this.#seq === 0 && view.last > MAX_EVENTS) {
+      this.#seq = view.last;
+      this.#cursor = view.cursor;
       this.#logRun = running?.runId ?? null;
     }
   }
@@ -233,7 +236,7 @@ export class ThreadSession {
         continue;
       }
       this.#stream = new AbortController();
-      const before = this.#cursor;
+      const before = this.#seq;
       try {
         const response = this.#next ?? (await threadEvents(this.id, { after: this.#cursor, times: true, signal: this.#stream.signal }));
         this.#next = null;
@@ -254,7 +257,7 @@ export class ThreadSession {
         continue;
       }
       if (this.#next !== null) continue;
-      failures = this.#cursor > before ? 0 : failures + 1;
+      failures = this.#seq > before ? 0 : failures + 1;
       if (!this.isRunning) {
         failures = 0;
         await this.#pause(document.hidden ? POLL_MS * 1_000 : POLL_MS);
@@ -269,9 +272,18 @@ export class ThreadSession {
   /** React to a stream that failed. */
   async #recover(error: unknown, failures: number): Promise<void> {
     const status = error instanceof ApiError ? error.status : 0;
-    if (status === 404 || status === 410) {
+    if (status === 410) {
       if (this.#isStarting) return this.#pause(200);
-      this.#cursor = 0;
+      // The log does not have the event any more: the run was compacted, or an older copy of the store was put back.
+      this.#seq = 0;
+      this.#cursor = "0";
+      this.layouts.clear();
+      return this.#load(null);
+    }
+    if (status === 404) {
+      if (this.#isStarting) return this.#pause(200);
+      this.#seq = 0;
+      this.#cursor = "0";
       this.layouts.clear();
       this.conversation = new Conversation();
       this.tree = new RunTree();
@@ -287,10 +299,11 @@ export class ThreadSession {
   }
 
   /** Take the next event of the log. Returns a promise if the thread has to be loaded first. */
-  #take({ seq, event, time }: StoredEvent): Promise<void> | undefined {
+  #take({ seq, cursor, event, time }: StoredEvent): Promise<void> | undefined {
     if (seq !== null) {
-      if (seq <= this.#cursor) return undefined;
-      this.#cursor = seq;
+      if (seq <= this.#seq) return undefined;
+      this.#seq = seq;
+      this.#cursor = cursor ?? String(seq);
     }
     const isNew = seq === null || seq > this.#viewLast;
     let loading: Promise<void> | undefined;

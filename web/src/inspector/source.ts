@@ -115,7 +115,7 @@ async function loadInput(view: RunView, thread: string, run: string): Promise<vo
 async function loadEvents(view: RunView, thread: string, run: string): Promise<void> {
   let pauseAt = performance.now() + TURN;
   for (let attempt = 0; !view.signal.aborted; attempt++) {
-    const after = view.model.events.at(-1)?.seq ?? undefined;
+    const after = view.model.events.at(-1)?.cursor;
     try {
       const response = await runEvents(thread, run, { after, times: true, signal: view.signal });
       for await (const batch of readBatches(response)) {

@@ -25,7 +25,7 @@ export class ApiError extends Error {
   }
 }
 
-type EventOptions = { after?: number; compact?: boolean; times?: boolean; signal?: AbortSignal };
+type EventOptions = { after?: string; compact?: boolean; times?: boolean; signal?: AbortSignal };
 type Query = Record<string, string | number | boolean | undefined>;
 
 const segment = encodeURIComponent;

@@ -59,8 +59,10 @@ export class SSEParser {
   #dispatch(events: StoredEvent[]): void {
     if (this.#data.length > 0) {
       const raw = this.#data.length === 1 ? this.#data[0]! : this.#data.join("\n");
-      const seq = this.#id !== null && /^\d+$/.test(this.#id) ? Number(this.#id) : null;
+      // The id is the cursor: the number of the event, and the token of the run that wrote it.
+      const seq = this.#id !== null && /^\d+(-|$)/.test(this.#id) ? Number.parseInt(this.#id, 10) : null;
       const stored: StoredEvent = { seq, event: JSON.parse(raw) as AguiEvent, raw };
+      if (seq !== null && this.#id !== null) stored.cursor = this.#id;
       if (this.#time !== null) stored.time = this.#time;
       events.push(stored);
     }

@@ -111,7 +111,7 @@ export type AguiEvent =
 export type EventType = AguiEvent["type"];
 
 /** An event with its place in the log (the `id:` of its SSE frame), its JSON, and the time (ms) when it was stored. */
-export type StoredEvent = { seq: number | null; event: AguiEvent; raw: string; time?: number };
+export type StoredEvent = { seq: number | null; cursor?: string; event: AguiEvent; raw: string; time?: number };
 
 /** A row of `GET /threads`. */
 export type ThreadSummary = {
@@ -119,6 +119,7 @@ export type ThreadSummary = {
   createdAt: number;
   updatedAt: number;
   last: number;
+  cursor: string;
   runs: number;
   isRunning: boolean;
   runningRunId: string | null;
@@ -138,6 +139,7 @@ export type RunRecord = {
   cancelRequested: boolean;
   first: number;
   last: number;
+  cursor: string;
   startedAt: number;
   endedAt: number | null;
 };
@@ -154,6 +156,7 @@ export type ThreadView = {
   interrupts: Interrupt[];
   pendingToolCallIds: string[];
   last: number;
+  cursor: string;
   tip: string | null;
   runs: RunRecord[];
 };

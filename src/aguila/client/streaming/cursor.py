@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from aguila.codec.sse import Frame
@@ -15,7 +16,11 @@ it ignores the header. Both are recognised. Everything after that, up to the cur
 
 
 class Cursor:
-    """The id of the last consumed event. Numeric ids grow. A frame without an id has that of the one before."""
+    """The id of the last consumed event. A frame without an id has that of the one before.
+
+    Numeric ids grow, also with the token that our server appends: they are compared by the number, and sent back as
+    they came.
+    """
 
     def __init__(self) -> None:
         self.id: str | None = None
@@ -33,7 +38,7 @@ class Cursor:
         if last is None or last == self.id:
             return False
         self.id = last
-        if not is_number(last):
+        if number_of(last) is None:
             seen = self._seen
             seen.update((frame.id, None) for frame in frames if frame.id is not None)
             if self._first is None:
@@ -45,15 +50,16 @@ class Cursor:
 
     def new_frame_test(self) -> Callable[[Frame], bool]:
         """Return a test for the first new frame of a stream that was resumed after the cursor."""
-        after = None if self.id is None or not is_number(self.id) else int(self.id)
+        after = None if self.id is None else number_of(self.id)
         is_behind = False  # the next ids may be forgotten ones
 
         def test(frame: Frame) -> bool:
             nonlocal is_behind
             if frame.id is None:
                 return True
-            if after is not None and is_number(frame.id):
-                return int(frame.id) > after
+            number = None if after is None else number_of(frame.id)
+            if after is not None and number is not None:
+                return number > after or (number == after and frame.id != self.id)
             if frame.id == self.id:
                 is_behind = False
                 return False
@@ -65,9 +71,10 @@ class Cursor:
         return test
 
 
-def is_number(id: str) -> bool:  # noqa: A002
-    """Return whether an id is a decimal number of reasonable length."""
-    return id.isascii() and id.isdigit() and len(id) <= _MAX_DIGITS
+def number_of(id: str) -> int | None:  # noqa: A002
+    """Return the number of an id: a decimal number of reasonable length, or one with a token of our server."""
+    found = _NUMBERED.fullmatch(id)
+    return None if found is None else int(found[1])
 
 
-_MAX_DIGITS = 40  # longer ones are slow to parse
+_NUMBERED = re.compile(r"([0-9]{1,40})(?:-[A-Za-z0-9_-]{8})?")  # longer numbers are slow to parse

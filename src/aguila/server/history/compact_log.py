@@ -21,6 +21,7 @@ from aguila.server.history.stored_input import load_input
 from aguila.server.http.event_stream import EventStream
 from aguila.server.limits import UNLIMITED
 from aguila.store import Batch, RunRecord, Store
+from aguila.store.cursors import format_cursor
 from aguila.stream import compact
 
 MAX_EVENTS: Final = 200_000
@@ -75,7 +76,7 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
             sent = await load_input(store, record)
             if framing.translator is not None:
                 framing.translator.supply_state(record.run_id, {} if sent.state is None else sent.state)
-        frames = partial(framing.frame_events, events, record.last)
+        frames = partial(framing.frame_events, events, format_cursor(record.last, record.token))
         stream.after = record.last
         await stream.write(await offload(frames) if is_large else frames())
 

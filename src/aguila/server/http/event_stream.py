@@ -304,7 +304,7 @@ class EventStream:
         """Frame a batch as a whole; return None if its events have to be written singly."""
         if max(map(len, batch.events)) > LARGE:
             return None
-        body = self.framing.try_frame_batch(batch.first, batch.events)
+        body = self.framing.try_frame_batch(batch)
         return b": time=%d\n\n%b" % (batch.at, body) if self.sends_times and body is not None else body
 
     def _frame_failure(self, error: Exception) -> bytes:
@@ -328,9 +328,9 @@ class EventStream:
                 run_id, state = await find_state_before(self._store, self.scope, self.thread_id, stored, number)
                 framing.translator.supply_state(run_id if shown is None else shown, state)
             if len(event) > LARGE:
-                pieces = await offload(framing.frame_large, number, event)
+                pieces = await offload(framing.frame_large, number, event, batch.token)
             else:
-                pieces = (framing.frame_batch(number, [event]),)
+                pieces = (framing.frame_batch(number, [event], batch.token),)
             await self.write(*pieces, last=last and number == batch.last)
 
     async def _write_pieces(self, piece: bytes, rest: Pieces, *, last: bool) -> None:

@@ -30,6 +30,8 @@ from aguila.protocol import Event
 from aguila.server.http.documents import event_pieces
 from aguila.server.limits import UNLIMITED
 from aguila.server.runs.event_encoding import is_large_event
+from aguila.store import Batch
+from aguila.store.cursors import format_cursor
 from aguila.stream.patch import apply_patch
 
 _STARTED = b'{"type":"RUN_STARTED"'
@@ -41,7 +43,7 @@ _VERSION = b'"protocolVersion":'
 _ENCRYPTED = b'"encryptedValueType":'
 
 _SSE = SSEEncoder()
-_ID_LINE = re.compile(rb"^id: \d+\n", re.MULTILINE)
+_ID_LINE = re.compile(rb"^id: [^\n]*\n", re.MULTILINE)
 
 
 class Framing(ABC):
@@ -66,24 +68,24 @@ class Framing(ABC):
         self._warned: set[str] = set()
 
     @abstractmethod
-    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
-        """Frame stored events; ``first`` is the sequence number of the first one."""
+    def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
+        """Frame stored events; ``first`` is the sequence number of the first one, ``token`` that of the batch."""
 
-    def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+    def frame_large(self, number: int, event: bytes, token: str = "") -> tuple[bytes, ...]:
         """Frame one large stored event. It is returned in pieces, so that it is not copied into a frame."""
-        return (self.frame_batch(number, [event]),)
+        return (self.frame_batch(number, [event], token),)
 
     @abstractmethod
-    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
-        """Frame events that are not in the log. The last frame gets the sequence number ``number``."""
+    def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
+        """Frame events that are not in the log. The last frame gets the cursor."""
 
-    def frame_pieces(self, events: Sequence[Event], number: int | None = None) -> Iterator[bytes]:
+    def frame_pieces(self, events: Sequence[Event], cursor: str | None = None) -> Iterator[bytes]:
         """Frame events as ``frame_events`` does, and yield the frames in pieces that are encoded when they are due."""
-        yield self.frame_events(events, number)
+        yield self.frame_events(events, cursor)
 
-    def frame_event(self, event: Event, number: int | None = None) -> bytes:
+    def frame_event(self, event: Event) -> bytes:
         """Frame one event that is not in the log."""
-        return self.frame_events([event], number)
+        return self.frame_events([event])
 
     def stored_run_id(self, run_id: str) -> str:
         """Return the run id in the log for a run id that the reader sees."""
@@ -93,9 +95,11 @@ class Framing(ABC):
         """Return whether ``translator.supply_state`` has to be called before this event is framed."""
         return event.startswith(_STATE_DELTA) and self.translator is not None and self.translator.needs_state
 
-    def try_frame_batch(self, first: int, events: Sequence[bytes]) -> bytes | None:
+    def try_frame_batch(self, batch: Batch) -> bytes | None:
         """Frame stored events; return None if ``needs_state`` may become true for one of them."""
-        return None if self._may_need_state(events) else self.frame_batch(first, events)
+        if self._may_need_state(batch.events):
+            return None
+        return self.frame_batch(batch.first, batch.events, batch.token)
 
     def _may_need_state(self, events: Sequence[bytes]) -> bool:
         if self.translator is None or not self.dialect.state_baseline:
@@ -131,7 +135,7 @@ def _match_changed_types(dialect: Dialect) -> re.Pattern[bytes]:
 
 
 class SSEFraming(Framing):
-    """Server-sent events; the id is the sequence number. LF only (SSE-5).
+    """Server-sent events; the id is the cursor. LF only (SSE-5).
 
     If the dialect turns one event into several frames, the last frame has the id. If it drops an event, the id of the
     next frame covers it. A reader that resumes before that frame has the event translated again.
@@ -140,31 +144,34 @@ class SSEFraming(Framing):
     media_type = SSE_MEDIA_TYPE
     heartbeat = _SSE.comment()
 
-    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
+    def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
         """See ``Framing``."""
-        body = _SSE.frame_log(first, events)
+        body = _SSE.frame_log(first, events, f"-{token}" if token else "")
         if self.translator is None or self._is_unchanged(body):
             return body
         return b"".join(
-            [_SSE.frame(self._translate_stored(event), number) for number, event in enumerate(events, first)]
+            [
+                _SSE.frame(self._translate_stored(event), format_cursor(number, token))
+                for number, event in enumerate(events, first)
+            ]
         )
 
-    def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+    def frame_large(self, number: int, event: bytes, token: str = "") -> tuple[bytes, ...]:
         """See ``Framing``."""
-        return _SSE.frame_in_pieces(self._translate_stored(event), number)
+        return _SSE.frame_in_pieces(self._translate_stored(event), format_cursor(number, token))
 
-    def frame_events(self, events: Sequence[Event], number: str | int | None = None) -> bytes:
+    def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
         """See ``Framing``."""
         documents = [
             encode_large(event) if is_large_event(event) else encode_event(event) for event in self._translate(events)
         ]
-        return _SSE.frame(documents, number)
+        return _SSE.frame(documents, cursor)
 
-    def frame_pieces(self, events: Sequence[Event], number: str | int | None = None) -> Iterator[bytes]:
+    def frame_pieces(self, events: Sequence[Event], cursor: str | None = None) -> Iterator[bytes]:
         """See ``Framing``."""
         translated = self._translate(events)
         for at, event in enumerate(translated, 1):
-            start, _, end = _SSE.frame([b"@"], number if at == len(translated) else None).rpartition(b"@")
+            start, _, end = _SSE.frame([b"@"], cursor if at == len(translated) else None).rpartition(b"@")
             yield start
             yield from event_pieces(event)
             yield end
@@ -209,12 +216,12 @@ class ProtobufFraming(Framing):
         super().__init__(replace(dialect, reasoning="none") if dialect.reasoning == "thinking" else dialect, link)
         self._encoder = ProtobufEncoder(warn=self._warn)
 
-    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
+    def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
         """See ``Framing``. Raises ``EncodeError`` for an event that protobuf cannot carry."""
         decoded = (decode_event(data, strict=True, max_size=UNLIMITED) for data in events)
         return self.frame_events([event for event in decoded if event is not None])
 
-    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+    def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
         """See ``Framing``."""
         return b"".join([self._encoder.encode(event) for event in self._translate(events)])
 
@@ -234,13 +241,13 @@ class WrappedFraming(Framing):
 class FramingWithoutIds(WrappedFraming):
     """Omits the ``id:`` lines, for a run that is not stored and so has no cursor."""
 
-    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
+    def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
         """See ``Framing``."""
         body = self.inner.frame_batch(first, events)
         # Every line of SSE data starts with "data: ", so an id line is never part of an event.
         return body if self.media_type != SSE_MEDIA_TYPE else _ID_LINE.sub(b"", body)
 
-    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+    def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
         """See ``Framing``."""
         return self.inner.frame_events(events)
 

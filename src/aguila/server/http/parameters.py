@@ -7,6 +7,7 @@ from aguila.errors import CursorExpired
 from aguila.server.errors import Rejected
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack.events import is_tanstack
+from aguila.store.cursors import check_token
 
 MAX_DIGITS = 18
 """Digits of a number that fits into 64 bits."""
@@ -41,19 +42,22 @@ def is_number(text: str) -> bool:
 async def read_cursor(service: Service, exchange: Exchange, thread_id: str) -> int | None:
     """Read the cursor of a request; None if there is none.
 
-    Raises ``Rejected`` if it is not a number, ``CursorExpired`` if the log of the thread has no such event.
+    A cursor is a number, or a number and a token. Raises ``Rejected`` for anything else, ``CursorExpired`` if the log
+    of the thread has no such event, or another one with this number.
     """
     text = _cursor_text(exchange)
     if text is None:
         return None
     if is_tanstack(exchange.request):
         text = text.partition(".")[0]  # without the suffix of an added event
-    if not is_number(text):
-        raise Rejected(422, "bad_cursor", "the cursor is not a number; use the id of an event of this thread", "/after")
-    if len(text) > MAX_DIGITS:
+    digits, dash, token = text.partition("-")
+    if not is_number(digits):
+        message = "the cursor does not begin with a number; use the id of an event of this thread, or its number"
+        raise Rejected(422, "bad_cursor", message, "/after")
+    if len(digits) > MAX_DIGITS:
         raise CursorExpired("the log has no event with this number")
-    after = int(text)
-    await service.store.read(exchange.scope, thread_id, after, until=after)
+    after = int(digits)
+    check_token(after, token if dash else None, await service.store.token(exchange.scope, thread_id, after))
     return after
 
 
@@ -62,8 +66,8 @@ def peek_cursor(exchange: Exchange) -> int | None:
     request = exchange.request
     if not request.asgi.get("query_string") and "last-event-id" not in request.headers:
         return None
-    text = _cursor_text(exchange)
-    return int(text) if text is not None and is_number(text) and len(text) <= MAX_DIGITS else None
+    digits = (_cursor_text(exchange) or "").partition("-")[0]
+    return int(digits) if is_number(digits) and len(digits) <= MAX_DIGITS else None
 
 
 def _cursor_text(exchange: Exchange) -> str | None:

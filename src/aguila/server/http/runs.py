@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aguila.codec.logs import RunLogContext
-from aguila.errors import NotFound
+from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import RunAgentInput
 from aguila.server.history.agent_input import check_parent
 from aguila.server.history.compact_log import build_compact_replay, wants_compact
@@ -28,7 +28,8 @@ from aguila.server.runs.start_request import StartRequest, StartResult
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.server.tanstack.history import restore_request
-from aguila.store import Batch, RunRecord
+from aguila.store import Batch, RunRecord, Store
+from aguila.store.cursors import format_cursor
 
 # Starting a run
 
@@ -79,7 +80,7 @@ async def start_unstored_run(service: Service, exchange: Exchange) -> Response:
 
 def _plan_live(input: RunAgentInput, first: Batch, watched: WatchedRun | None, framing: Framing) -> StreamPlan:  # noqa: A002
     """Plan the stream of a new run: its first batch, then live events."""
-    opening = framing.frame_batch(first.first, first.events)
+    opening = framing.frame_batch(first.first, first.events, first.token)
     return StreamPlan(thread_id=input.thread_id, after=first.last, opening=opening, is_live=True, watched=watched)
 
 
@@ -198,6 +199,7 @@ async def _observe(
         batches = await service.store.read(exchange.scope, record.thread_id, at, until=after)
         for batch in batches:
             framing.adapter.observe(batch.events)
+            framing.before = (batch.last, batch.token)
         at = batches[-1].last if batches else after
 
 
@@ -250,7 +252,8 @@ async def _hydrate(
         events = await service.file_types.complete(scope, events)
     if service.runs.sends_on_interrupt:
         events = [*events[:-1], *on_interrupt_events(events[-1]), events[-1]]
-    pieces = Pieces(framing.frame_pieces(events, joined.after), is_large=any(map(is_large_event, events)))
+    cursor = await find_cursor(store, scope, thread_id, joined.after)
+    pieces = Pieces(framing.frame_pieces(events, cursor), is_large=any(map(is_large_event, events)))
     opening = await pieces.take()
     plan = StreamPlan(
         thread_id=thread_id,
@@ -261,6 +264,14 @@ async def _hydrate(
         watched=service.runs.find_watched(running) if running is not None and joined.is_live else None,
     )
     return service.stream(exchange, plan, framing)
+
+
+async def find_cursor(store: Store, scope: str, thread_id: str, number: int) -> str:
+    """Return the cursor of the last event that a hydration includes."""
+    try:
+        return format_cursor(number, await store.token(scope, thread_id, number))
+    except (NotFound, CursorExpired):  # there is no such thread, or it was deleted meanwhile
+        return str(number)
 
 
 async def stream_run_events(service: Service, exchange: Exchange) -> Response:
@@ -327,6 +338,7 @@ def describe_run(record: RunRecord) -> dict[str, Any]:
         "cancelRequested": record.cancel_requested,
         "first": record.first,
         "last": record.last,
+        "cursor": format_cursor(record.last, record.token),
         "startedAt": record.started_at,
         "endedAt": record.ended_at,
     }

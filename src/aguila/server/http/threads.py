@@ -20,10 +20,11 @@ from aguila.server.http.event_stream import StreamPlan
 from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, read_flag, wants_times
 from aguila.server.http.request_body import read_object
 from aguila.server.http.responses import BufferedResponse, Response, json_response
-from aguila.server.http.runs import describe_run
+from aguila.server.http.runs import describe_run, find_cursor
 from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.service import Exchange, Service
 from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate
+from aguila.store.cursors import format_cursor
 from aguila.store.encoding import MAX_TITLE, is_title
 
 _MAX_PAGE = 500
@@ -90,6 +91,9 @@ async def get_thread(service: Service, exchange: Exchange) -> Response:
     view = await service.runs.projections.load(exchange.scope, thread_id, exchange.request.query.get("run"))
     records = await service.store.runs(exchange.scope, thread_id)
     summary = await service.store.thread(exchange.scope, thread_id)
+    cursor = format_cursor(summary.last, summary.token)
+    if view.last != summary.last:  # a run in progress has continued meanwhile, or this is an earlier branch
+        cursor = await find_cursor(service.store, exchange.scope, thread_id, view.last)
     interrupts = await find_open_interrupts(service.store, exchange.scope, view)
     answer = {
         "threadId": thread_id,
@@ -99,6 +103,7 @@ async def get_thread(service: Service, exchange: Exchange) -> Response:
         # A run in progress may still answer its calls.
         "pendingToolCallIds": [] if view.is_running else [call.id for call in view.conversation.pending_tool_calls],
         "last": view.last,
+        "cursor": cursor,
         "tip": view.tip,
     }
     messages = view.conversation.messages
@@ -193,6 +198,7 @@ def describe_thread(thread: ThreadSummary) -> dict[str, Any]:
         "createdAt": thread.created_at,
         "updatedAt": thread.updated_at,
         "last": thread.last,
+        "cursor": format_cursor(thread.last, thread.token),
         "runs": thread.runs,
         "isRunning": thread.is_running,
         "runningRunId": thread.running,

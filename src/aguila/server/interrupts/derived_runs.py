@@ -152,17 +152,17 @@ class SentRunId(WrappedFraming):
         self._old = b'"runId":' + msgspec.json.encode(stored)
         self._new = b'"runId":' + msgspec.json.encode(sent)
 
-    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
+    def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
         """See ``Framing``."""
-        return self.inner.frame_batch(first, [self._rename(event) for event in events])
+        return self.inner.frame_batch(first, [self._rename(event) for event in events], token)
 
-    def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+    def frame_large(self, number: int, event: bytes, token: str = "") -> tuple[bytes, ...]:
         """See ``Framing``."""
-        return self.inner.frame_large(number, self._rename(event))
+        return self.inner.frame_large(number, self._rename(event), token)
 
-    def frame_events(self, events: Sequence[Event], number: int | None = None) -> bytes:
+    def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
         """See ``Framing``."""
-        return self.inner.frame_events([self._renamed(event) for event in events], number)
+        return self.inner.frame_events([self._renamed(event) for event in events], cursor)
 
     def stored_run_id(self, run_id: str) -> str:
         """See ``Framing``."""

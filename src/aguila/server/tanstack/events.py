@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 from math import isfinite
 from typing import Any, Final
@@ -30,6 +30,7 @@ from aguila.protocol import (
 from aguila.server.auth import Request
 from aguila.server.http.framing import SSEFraming
 from aguila.server.limits import UNLIMITED
+from aguila.store.cursors import format_cursor
 
 BINDING: Final = "tanstack:interruptBinding"
 """The member of an interrupt's metadata without which the client shows a question but accepts no answer."""
@@ -64,29 +65,45 @@ class TanStackFraming(SSEFraming):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.adapter = StreamAdapter()
+        self.before = (0, "")
+        """Number and token of the event before the next one: an added event has its cursor."""
 
-    def frame_batch(self, first: int, events: Sequence[bytes]) -> bytes:
+    def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
         """See ``Framing``."""
-        if not any(event.startswith(_ADAPTED) for event in events):
-            return super().frame_batch(first, events)
-        return b"".join([self._one(number, event) for number, event in enumerate(events, first)])
+        if any(event.startswith(_ADAPTED) for event in events):
+            body = b"".join([self._one(number, event, token) for number, event in enumerate(events, first)])
+        else:
+            body = super().frame_batch(first, events, token)
+        self.before = (first + len(events) - 1, token)
+        return body
 
-    def frame_large(self, number: int, event: bytes) -> tuple[bytes, ...]:
+    def frame_large(self, number: int, event: bytes, token: str = "") -> tuple[bytes, ...]:
         """See ``Framing``."""
-        return (self._one(number, event),) if event.startswith(_ADAPTED) else super().frame_large(number, event)
+        if event.startswith(_ADAPTED):
+            return (self._one(number, event, token),)
+        self.before = (number, token)
+        return super().frame_large(number, event, token)
 
-    def frame_events(self, events: Sequence[Event], number: str | int | None = None) -> bytes:
+    def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
         """See ``Framing``."""
-        return super().frame_events([one for event in events for one in self.adapter.expand(event)], number)
+        return super().frame_events([one for event in events for one in self.adapter.expand(event)], cursor)
 
-    def _one(self, number: int, data: bytes) -> bytes:
+    def frame_pieces(self, events: Sequence[Event], cursor: str | None = None) -> Iterator[bytes]:
+        """See ``Framing``."""
+        return super().frame_pieces([one for event in events for one in self.adapter.expand(event)], cursor)
+
+    def _one(self, number: int, data: bytes, token: str) -> bytes:
         event = decode_event(data, strict=True, max_size=UNLIMITED) if data.startswith(_ADAPTED) else None
+        before = self.before[1] if self.before[0] == number - 1 else ""
+        self.before = (number, token)
         if event is None:
-            return super().frame_batch(number, [data])
+            return super().frame_batch(number, [data], token)
         *added, last = self.adapter.expand(event)
         write = super().frame_events
-        frames = [write([one], f"{number - 1}.{place}") for place, one in enumerate(added, 1)]
-        return b"".join([*frames, super().frame_batch(number, [data]) if last is event else write([last], number)])
+        frames = [write([one], f"{format_cursor(number - 1, before)}.{place}") for place, one in enumerate(added, 1)]
+        if last is event:
+            return b"".join([*frames, super().frame_batch(number, [data], token)])
+        return b"".join([*frames, write([last], format_cursor(number, token))])
 
 
 class StreamAdapter:

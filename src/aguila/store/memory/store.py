@@ -20,6 +20,7 @@ from aguila.errors import StaleLease, StoreError, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.archive import Archive, FileArchive, RemovedThreads, Snapshot, ThreadArchive
 from aguila.store.base import Store
+from aguila.store.cursors import new_token
 from aguila.store.encoding import SMALL_RUN, check_ids, encode_rows, hash_blob, size_of_rows
 from aguila.store.feed import Feed, Key
 from aguila.store.memory.blobs import Blobs
@@ -190,7 +191,7 @@ class MemoryStore(Store):
         self._hold_inline(thread, input.files, now)
         self._threads.open_run(thread, run, new.lease_seconds)
         thread.claim(run_id, new.claims)
-        batch = self._threads.write(thread, new.events, size, now)
+        batch = self._threads.write(thread, new.events, size, now, lease.token)
         if key in feed.channels:  # otherwise it has no readers yet, and later ones read the log
             feed.publish(lease, batch, size)
         return lease, batch
@@ -206,7 +207,7 @@ class MemoryStore(Store):
         else:
             thread.settle(run.run_id, end.settles)
         now = self._clock()
-        batch = self._threads.write(thread, events, size, now)
+        batch = self._threads.write(thread, events, size, now, lease.token)
         if end is None:
             monotonic = self._monotonic()
             if run.lease_until <= monotonic:
@@ -247,7 +248,9 @@ class MemoryStore(Store):
         thread.lease_seconds = lease_seconds
         thread.runs[run.run_id] = _replace(current, owner=owner, epoch=epoch, lease_until=now + lease_seconds)
         thread.reopen_claims(run.run_id)
-        lease = Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=epoch, owner=owner)
+        lease = Lease(
+            scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=epoch, owner=owner, token=new_token()
+        )
         feed.own(lease)
         return lease
 
@@ -329,6 +332,9 @@ class MemoryStore(Store):
 
     async def last(self, scope: str, thread_id: str) -> int:
         return self._thread(scope, thread_id).last
+
+    async def token(self, scope: str, thread_id: str, number: int) -> str:
+        return self._thread(scope, thread_id).token(number)
 
     async def read(
         self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024

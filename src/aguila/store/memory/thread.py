@@ -73,7 +73,7 @@ class Thread:
         run = self.runs[run_id]
         if run_id != self.running:
             return run
-        return _replace(run, last=self.last, cancel_requested=self.cancel == "always")
+        return _replace(run, last=self.last, cancel_requested=self.cancel == "always", token=self.last_token)
 
     def summary(self) -> ThreadSummary:
         """Return the entry in the list of threads."""
@@ -89,6 +89,7 @@ class Thread:
             title=self.title,
             archived=self.archived,
             metadata=self.metadata,
+            token=self.last_token,
         )
 
     def update(self, update: ThreadUpdate) -> int:
@@ -104,10 +105,10 @@ class Thread:
 
     # The log
 
-    def write(self, events: Sequence[bytes], now: float) -> Batch:
+    def write(self, events: Sequence[bytes], now: float, token: str = "") -> Batch:
         """Append events to the log."""
         first = self.last + 1
-        batch = Batch(first, tuple(events), to_milliseconds(now))
+        batch = Batch(first, tuple(events), to_milliseconds(now), token)
         if events:
             self.batches.append(batch)
             self.firsts.append(first)
@@ -133,6 +134,19 @@ class Thread:
             after = batch.last
             index += 1
         return found, self.last
+
+    @property
+    def last_token(self) -> str:
+        """The token of the newest event."""
+        return self.batches[-1].token if self.batches else ""
+
+    def token(self, number: int) -> str:
+        """Return the token of an event. Raises ``CursorExpired``."""
+        number = check_cursor(number, self.first, self.last)
+        if number < self.first:
+            return ""
+        self.read(number, number, 1)
+        return self.batches[bisect_right(self.firsts, number) - 1].token
 
     # Compaction
 
@@ -163,7 +177,7 @@ class Thread:
         start = bisect_left(self.firsts, run.first)
         stop = bisect_right(self.firsts, run.last)
         old = self.batches[start:stop]
-        batch = Batch(run.last - len(events) + 1, tuple(events), old[-1].at)
+        batch = Batch(run.last - len(events) + 1, tuple(events), old[-1].at, old[-1].token)
         self.compacted[run.run_id] = batch.first
         self.batches[start:stop] = [batch]
         self.firsts[start:stop] = [batch.first]

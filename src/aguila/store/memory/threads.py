@@ -87,9 +87,9 @@ class Threads:
         thread = self._threads[key] = Thread(key, now, first, agent)
         return thread
 
-    def write(self, thread: Thread, events: Sequence[bytes], size: int, now: float) -> Batch:
+    def write(self, thread: Thread, events: Sequence[bytes], size: int, now: float, token: str = "") -> Batch:
         """Append events to a thread, which becomes the one updated last."""
-        batch = thread.write(events, now)
+        batch = thread.write(events, now, token)
         self.grow(thread, size)
         if thread.position != self._position:  # otherwise it is the one updated last
             del self._threads[thread.key]
@@ -118,7 +118,12 @@ class Threads:
     def close_run(self, thread: Thread, run: RunRecord, end: RunEnd, now: float) -> None:
         """Close the open run of a thread: reopen its claims, add its interrupts and store its session."""
         thread.runs[run.run_id] = msgspec.structs.replace(
-            run, outcome=end.outcome, last=thread.last, ended_at=now, cancel_requested=thread.cancel == "always"
+            run,
+            outcome=end.outcome,
+            last=thread.last,
+            ended_at=now,
+            cancel_requested=thread.cancel == "always",
+            token=thread.last_token,
         )
         thread.running = thread.cancel = None
         self._running[run.scope] -= 1

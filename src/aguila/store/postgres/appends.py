@@ -255,7 +255,7 @@ class Appends:
     def _deliver(self, group: _Group, at: int) -> None:
         last = group.position.last or 0
         for item in group.items:
-            batch = Batch(last + 1, item.events, at)
+            batch = Batch(last + 1, item.events, at, item.lease.token)
             last = batch.last
             self._publish(item, batch)
             if not item.future.done():

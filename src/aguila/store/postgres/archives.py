@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from bisect import bisect_left, bisect_right
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from typing import Any
 
 from aguila.store import refusals
@@ -17,6 +19,7 @@ from aguila.store.archive import (
     ThreadArchive,
     end_open_run,
 )
+from aguila.store.cursors import int_to_token, token_to_int
 from aguila.store.encoding import decode_row, encode_rows, hash_members, hash_thread, join_events
 from aguila.store.feed import Key
 from aguila.store.postgres import files, queries
@@ -44,14 +47,15 @@ VALUES ($1, $2, $3, $4, nextval('aguila.touches'), $5, $6, $7, $8, $9) ON CONFLI
 """
 _RUN = """
 INSERT INTO aguila.runs (thread, run_id, parent_run_id, fingerprint, first, last, outcome, owner, epoch, lease_seconds,
-  lease_until, cancel_requested, started_at, ended_at, sent_run_id, compacted)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, $10, $11, $12, $13, $14, $15) RETURNING key
+  lease_until, cancel_requested, started_at, ended_at, sent_run_id, compacted, token)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, 0, $10, $11, $12, $13, $14, $15, $16) RETURNING key
 """
 _INPUT = "INSERT INTO aguila.inputs (run, base, messages, depth, files, body) VALUES ($1, $2, $3, $4, $5, $6)"
 _MESSAGE = """
 INSERT INTO aguila.messages (thread, digest, body, files) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING RETURNING 1
 """
 _LOG = "INSERT INTO aguila.log (thread, first, last, at, compacted, events) VALUES ($1, $2, $3, $4, $5, $6)"
+_TAKEN_OVER = "INSERT INTO aguila.take_overs (thread, first, token) VALUES ($1, $2, $3)"
 _INTERRUPT = """
 INSERT INTO aguila.interrupts (scope, thread, interrupt_id, run_id, status, claimed_by, body)
 VALUES ($1, $2, $3, $4, $5, $6, $7)
@@ -128,7 +132,7 @@ async def read_thread(database: Database, db: Any, scope: str, thread_id: str) -
     messages = await db.fetch(
         sql("SELECT digest, body, files FROM aguila.messages WHERE thread = $1 ORDER BY digest"), key
     )
-    log = await db.fetch(sql("SELECT first, events, at FROM aguila.log WHERE thread = $1 ORDER BY last"), key)
+    log = await db.fetch(sql(queries.LOG_OF_THREAD), key)
     effects: dict[str, dict[str, bytes]] = {}
     for run_id, name, value in await db.fetch(
         sql("SELECT root_run_id, name, value FROM aguila.effects WHERE thread = $1 ORDER BY key"), key
@@ -154,7 +158,7 @@ async def read_thread(database: Database, db: Any, scope: str, thread_id: str) -
         metadata=summary.metadata,
         runs=runs,
         messages=stored_messages(messages),
-        batches=[Batch(row[0], tuple(decode_row(row[1])), row[2]) for row in log],
+        batches=[Batch(row[0], tuple(decode_row(row[1])), row[2], int_to_token(row[3])) for row in log],
         interrupts=[queries.interrupt_record(row) for row in await db.fetch(sql(queries.INTERRUPTS), scope, thread_id)],
         session=await db.fetchval(sql(queries.SESSION), scope, thread_id),
         effects=effects,
@@ -247,14 +251,20 @@ async def _restore(database: Database, db: Any, archive: ThreadArchive, replace:
 async def _write_runs(database: Database, db: Any, thread: int, archive: ThreadArchive) -> None:
     sql = database.sql
     compacted = archive.find_compacted()
+    lasts = [batch.last for batch in archive.batches]
     base: tuple[int, bytes, int] | None = None  # the run before, its list and its depth
     size = 0
     for run in archive.runs:
         record = run.record
+        written = archive.batches[bisect_left(lasts, record.first) : bisect_right(lasts, record.last)]
+        tokens = [(batch.first, token_to_int(batch.token)) for batch in written]
+        token = tokens[0][1] if tokens else None
+        changes = [(thread, *after) for before, after in pairwise(tokens) if before[1] != after[1]]
+        await db.executemany(sql(_TAKEN_OVER), changes)
         key = await db.fetchval(
             sql(_RUN), thread, record.run_id, record.parent_run_id, record.fingerprint, record.first, record.last,
             record.outcome, record.owner, record.epoch, record.lease_until, int(record.cancel_requested),
-            record.started_at, record.ended_at, record.sent_run_id, record.run_id in compacted,
+            record.started_at, record.ended_at, record.sent_run_id, record.run_id in compacted, token,
         )  # fmt: skip
         if run.digests is None:
             await db.execute(sql(_INPUT), key, None, None, None, None, run.body.text)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from aguila.errors import StoreUnavailable
 from aguila.store import refusals
+from aguila.store.cursors import token_to_int
 from aguila.store.encoding import Row, hash_thread, size_of_rows
 from aguila.store.postgres import queries
 from aguila.store.postgres.database import Database, convert
@@ -36,7 +36,6 @@ class Beginning:
     rows: Sequence[Row]
     input: CutInput
     future: asyncio.Future[Begun] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    token: int = field(default_factory=lambda: secrets.randbits(63))
     stored: StoredInput = field(default_factory=StoredInput)
 
     @property
@@ -175,7 +174,7 @@ class Begins:
             [item.new.parent_run_id for item in items],
             [item.new.agent for item in items],
             [item.new.sent_run_id for item in items],
-            [item.token for item in items],
+            [token_to_int(item.new.token) for item in items],
             [item.new.max_running for item in items],
             [hash_thread(lease.scope, lease.thread_id) for lease in leases],
             [size_of_rows(item.rows) + item.stored.size for item in items],

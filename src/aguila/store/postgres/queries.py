@@ -8,6 +8,7 @@ from typing import Any, Final, Literal
 
 from aguila.store import refusals
 from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
+from aguila.store.cursors import int_to_token
 from aguila.store.encoding import check_cursor, decode_row, encodable, hash_member, index_value, inside_compacted
 from aguila.store.feed import Key, cut
 from aguila.store.polling import Stamps
@@ -28,13 +29,26 @@ from aguila.store.records import (
 MAX_INDEXED: Final = 256
 """Of a metadata filter, more threads than this are read in the order of their last update until a page is full."""
 
+
+def _token_at(thread: str, number: str) -> str:
+    """Return SQL for the token of an event: that of its run, or of the last take-over before the event."""
+    return f"""
+(SELECT CASE WHEN o.first IS NULL THEN w.token ELSE o.token END
+  FROM (SELECT x.first, x.token FROM aguila.runs x WHERE x.thread = {thread} AND x.first <= {number}
+        ORDER BY x.first DESC LIMIT 1) w
+  LEFT JOIN LATERAL (
+    SELECT y.first, y.token FROM aguila.take_overs y WHERE y.thread = {thread} AND y.first > w.first
+      AND y.first <= {number} ORDER BY y.first DESC LIMIT 1) o ON true)
+"""  # noqa: S608 - our own names
+
+
 # The columns of RUN and SUMMARY are in the order of the fields of RunRecord and ThreadSummary.
-RUN = """
+RUN = f"""
 SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, r.fingerprint, r.first,
   coalesce(r.last, t.last), r.outcome, r.owner, r.epoch, r.lease_until, r.cancel_requested, r.started_at, r.ended_at,
-  t.agent, r.sent_run_id
+  t.agent, r.sent_run_id, {_token_at("t.key", "coalesce(r.last, t.last)")}
 FROM aguila.runs r JOIN aguila.threads t ON t.key = r.thread
-"""
+"""  # noqa: S608 - our own names
 RUN_BY_IDS = f"{RUN} WHERE t.scope = $1 AND t.thread_id = $2 AND r.run_id = $3"
 RUNS_BY_KEYS = f"{RUN.replace('SELECT', 'SELECT r.key,', 1)} WHERE r.key = ANY ($1::bigint[])"
 RUNS_OF_THREAD = f"{RUN} WHERE t.scope = $1 AND t.thread_id = $2 ORDER BY r.key"
@@ -78,12 +92,13 @@ COMPACTABLE = f"""
 ) ORDER BY r.ended_at, r.key LIMIT $3
 """  # noqa: S608 - our own names
 
-SUMMARY = """
+SUMMARY = f"""
 SELECT t.thread_id, t.created_at, t.updated_at, t.last,
   (SELECT count(*) FROM aguila.runs r WHERE r.thread = t.key),
-  (SELECT r.run_id FROM aguila.runs r WHERE r.key = t.running), t.touched, t.agent, d.title, t.archived, d.metadata
+  (SELECT r.run_id FROM aguila.runs r WHERE r.key = t.running), t.touched, t.agent, d.title, t.archived, d.metadata,
+  {_token_at("t.key", "t.last")}
 FROM aguila.threads t LEFT JOIN aguila.details d ON d.thread = t.key
-"""
+"""  # noqa: S608 - our own names
 THREAD = f"{SUMMARY} WHERE t.scope = $1 AND t.thread_id = $2"
 COUNT_MEMBERS = "SELECT count(*) FROM (SELECT 1 FROM aguila.details WHERE members @> ARRAY[$1::bigint] LIMIT $2) found"
 
@@ -91,8 +106,8 @@ LAST = "SELECT last FROM aguila.threads WHERE scope = $1 AND thread_id = $2"
 
 # $3 is the cursor, $4 the last number wanted. The sums stop the read at $5 events or $6 bytes; octet_length() does not
 # read a large value.
-LOG = """
-SELECT t.first, t.last, l.first, l.events, l.at, l.compacted
+LOG = f"""
+SELECT t.first, t.last, l.first, l.events, l.at, l.compacted, {_token_at("t.key", "l.last")}
 FROM aguila.threads t LEFT JOIN LATERAL (
   SELECT b.first, b.last, b.events, b.at, b.compacted,
     sum(b.last - b.first + 1) OVER w - (b.last - b.first + 1) AS events_before,
@@ -105,7 +120,16 @@ FROM aguila.threads t LEFT JOIN LATERAL (
   WINDOW w AS (ORDER BY b.last)
 ) l ON l.events_before < $5 AND l.bytes_before < $6
 WHERE t.scope = $1 AND t.thread_id = $2 ORDER BY l.last
-"""
+"""  # noqa: S608 - our own names
+
+LOG_OF_THREAD = f"""
+SELECT g.first, g.events, g.at, {_token_at("g.thread", "g.last")} FROM aguila.log g WHERE g.thread = $1 ORDER BY g.last
+"""  # noqa: S608 - our own names
+TOKEN = f"""
+SELECT t.first, t.last, l.last, l.compacted, {_token_at("t.key", "l.last")} FROM aguila.threads t LEFT JOIN LATERAL (
+  SELECT g.last, g.compacted FROM aguila.log g WHERE g.thread = t.key AND g.last >= $3 ORDER BY g.last LIMIT 1
+) l ON true WHERE t.scope = $1 AND t.thread_id = $2
+"""  # noqa: S608 - our own names
 
 INTERRUPTS = """
 SELECT i.interrupt_id, i.run_id, i.status, i.body, i.claimed_by
@@ -143,12 +167,15 @@ def run_record(row: Sequence[Any]) -> RunRecord:
     """Return a row of ``RUN``."""
     fields = dict(zip(RunRecord.__struct_fields__, row, strict=True))
     fields["cancel_requested"] = fields["cancel_requested"] == CANCEL["always"]
+    fields["token"] = int_to_token(fields["token"])
     return RunRecord(**fields)
 
 
 def summary(row: Sequence[Any]) -> ThreadSummary:
     """Return a row of ``SUMMARY``."""
-    return ThreadSummary(**dict(zip(ThreadSummary.__struct_fields__, row, strict=True)))
+    fields = dict(zip(ThreadSummary.__struct_fields__, row, strict=True))
+    fields["token"] = int_to_token(fields["token"])
+    return ThreadSummary(**fields)
 
 
 def interrupt_record(row: Sequence[Any]) -> InterruptRecord:
@@ -198,7 +225,21 @@ async def read_log(
     if after < last and rows[0][5] is not None and rows[0][5] <= after:
         raise inside_compacted(after)
     found = [row for row in rows if row[2] is not None and row[2] <= stop and after < stop]
-    return [cut(Batch(row[2], decode_row(row[3]), row[4]), after, stop) for row in found], last
+    return [cut(Batch(row[2], decode_row(row[3]), row[4], int_to_token(row[6])), after, stop) for row in found], last
+
+
+async def read_token(db: Database, scope: str, thread_id: str, number: int) -> str:
+    """Return the token of an event. Raises ``NotFound``, ``CursorExpired``."""
+    row = await db.fetchrow(TOKEN, scope, thread_id, min(number, 2**63 - 1))
+    if row is None:
+        raise refusals.no_thread(thread_id)
+    first, last, row_last, compacted, token = row
+    number = check_cursor(number, first, last)
+    if number < first:
+        return ""
+    if compacted is not None and row_last != number:
+        raise inside_compacted(number)
+    return int_to_token(token)
 
 
 async def read_thread(db: Database, scope: str, thread_id: str) -> ThreadSummary:

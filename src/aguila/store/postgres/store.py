@@ -21,6 +21,7 @@ from aguila.store import refusals
 from aguila.store.archive import Archive, Snapshot, ThreadArchive
 from aguila.store.base import Store
 from aguila.store.columns import CANCEL
+from aguila.store.cursors import new_token, token_to_int
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows, to_milliseconds
 from aguila.store.locations import describe_location
 from aguila.store.postgres import archives, files, queries, thread_writes
@@ -53,7 +54,14 @@ from aguila.store.run_inputs import CutProjection, cut_input, cut_projection, is
 
 _POLL_SECONDS: dict[Wakeups, float] = {"listen": 0.75, "poll": 0.15}
 
-_TAKE_OVER = "SELECT thread, run, last FROM aguila.take_over($1, $2, $3, $4, $5, $6, $7, $8, $9)"
+_TAKE_OVER = """
+WITH taken AS (SELECT thread, run, last FROM aguila.take_over($1, $2, $3, $4, $5, $6, $7, $8, $9)),
+noted AS (
+  INSERT INTO aguila.take_overs (thread, first, token) SELECT thread, last + 1, $10 FROM taken
+  ON CONFLICT (thread, first) DO UPDATE SET token = excluded.token
+)
+SELECT thread, run, last FROM taken
+"""
 _TAKEN = f"{queries.RUN_BY_IDS} AND r.epoch = $4 AND r.owner = $5 AND r.outcome IS NULL"
 _SETTLE = "SELECT is_stale, unclaimed FROM aguila.settle_interrupts($1, $2, $3, $4)"
 _COMPACT = "SELECT aguila.compact_run($1, $2, $3, $4, $5, $6, $7)"
@@ -165,7 +173,7 @@ class PostgresStore(Store):
         parts = await asyncio.to_thread(cut_input, new.input) if len(new.input) > LARGE else cut_input(new.input)
         begun = await engine.begins.begin(Beginning(new, rows, parts))
         lease = new.lease
-        batch = Batch(begun.before + 1, tuple(new.events), to_milliseconds(begun.at))
+        batch = Batch(begun.before + 1, tuple(new.events), to_milliseconds(begun.at), lease.token)
         engine.appends.own(lease, begun.thread, begun.run, batch.last)
         engine.feed.publish(lease, batch, size_of_rows(rows), begun=True)
         engine.notify([(new.scope, new.thread_id)])
@@ -202,15 +210,24 @@ class PostgresStore(Store):
         engine = self._opened()
         database = engine.database
         ids = (run.scope, run.thread_id, run.run_id)
-        lease = Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=run.epoch + 1, owner=owner)
+        lease = Lease(
+            scope=run.scope,
+            thread_id=run.thread_id,
+            run_id=run.run_id,
+            epoch=run.epoch + 1,
+            owner=owner,
+            token=new_token(),
+        )
+        token = token_to_int(lease.token)
         attempts = 0
 
         async def take(db: Any) -> Any:
             nonlocal attempts
             attempts += 1
             return await db.fetchrow(
-                database.sql(_TAKE_OVER), engine.now, database.lock, *ids, run.epoch, run.owner, owner, lease_seconds
-            )
+                database.sql(_TAKE_OVER), engine.now, database.lock, *ids, run.epoch, run.owner, owner, lease_seconds,
+                token,
+            )  # fmt: skip
 
         row = await database.run(take)
         if row is not None:
@@ -279,6 +296,9 @@ class PostgresStore(Store):
             return None
 
     # The log
+
+    async def token(self, scope: str, thread_id: str, number: int) -> str:
+        return await queries.read_token(self._opened().database, scope, thread_id, number)
 
     async def last(self, scope: str, thread_id: str) -> int:
         row = await self._opened().database.fetchrow(queries.LAST, scope, thread_id)

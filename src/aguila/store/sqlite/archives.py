@@ -110,12 +110,13 @@ def read_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadArc
         for digest, body, files in db.execute("SELECT digest, body, files FROM messages WHERE thread = ?", (key,))
     }
     log = db.execute(
-        f"SELECT first, {select_value('events')}, place, at FROM log WHERE place > ? AND place < ? ORDER BY place",  # noqa: S608
+        f"SELECT first, {select_value('events')}, place, at, token FROM log "  # noqa: S608
+        "WHERE place > ? AND place < ? ORDER BY place",
         (queries.log_place(key, 0), queries.log_place(key + 1, 0)),
     ).fetchall()
     batches = [
-        Batch(number, tuple(decode_row(read_value(db, value, "log", "events", place))), at)
-        for number, value, place, at in log
+        Batch(number, tuple(decode_row(read_value(db, value, "log", "events", place))), at, token)
+        for number, value, place, at, token in log
     ]
     effects: dict[str, dict[str, bytes]] = {}
     for run_id, name, value in db.execute(
@@ -209,11 +210,11 @@ def restore_thread(db: sqlite3.Connection, archive: ThreadArchive, replace: bool
     compacted = set(archive.find_compacted().values())
     for batch, rows in batches:
         if batch.first in compacted:
-            values = (queries.log_place(thread, batch.last), batch.first, batch.at)
-            insert_row = "INSERT INTO log (place, first, at, compacted, events) VALUES (?, ?, ?, 1, ?)"
+            values = (queries.log_place(thread, batch.last), batch.first, batch.at, batch.token)
+            insert_row = "INSERT INTO log (place, first, at, token, compacted, events) VALUES (?, ?, ?, ?, 1, ?)"
             insert(db, insert_row, values, join_events(batch.events))
         else:
-            run_writes.write_log(db, thread, batch.first - 1, rows, batch.at)
+            run_writes.write_log(db, thread, batch.first - 1, rows, batch.at, batch.token)
     for run in archive.runs:
         _write_run(db, thread, archive, run)
     db.execute(

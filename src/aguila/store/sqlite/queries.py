@@ -31,7 +31,8 @@ from aguila.store.sqlite.large_values import read_value, select_value
 _RUN = """
 SELECT t.scope, t.thread_id, r.run_id, r.parent_run_id, r.fingerprint, r.first,
   coalesce(r.last, t.last), r.outcome, r.owner, r.epoch, r.lease_until, r.cancel_requested, r.started_at, r.ended_at,
-  t.agent, r.sent_run_id
+  t.agent, r.sent_run_id,
+  coalesce((SELECT l.token FROM log l WHERE l.place = (t.key << 32) + coalesce(r.last, t.last)), '')
 FROM runs r JOIN threads t ON t.key = r.thread
 """
 
@@ -39,7 +40,8 @@ _OPEN = "r.key IN (SELECT running FROM threads INDEXED BY threads_running WHERE 
 
 _SUMMARY = """
 SELECT t.thread_id, t.created_at, t.updated_at, t.last, (SELECT count(*) FROM runs r WHERE r.thread = t.key),
-  (SELECT r.run_id FROM runs r WHERE r.key = t.running), t.touched, t.agent, d.title, t.archived, d.metadata
+  (SELECT r.run_id FROM runs r WHERE r.key = t.running), t.touched, t.agent, d.title, t.archived, d.metadata,
+  coalesce((SELECT l.token FROM log l WHERE l.place = (t.key << 32) + t.last), '')
 FROM threads t LEFT JOIN details d ON d.thread = t.key
 """
 
@@ -47,7 +49,8 @@ MAX_INDEXED: Final = 256
 """Of a metadata filter, more threads than this are read in the order of their last update until a page is full."""
 
 _LOG = f"""
-SELECT first, {select_value("events")}, place, at, compacted FROM log WHERE place > ? AND place < ? ORDER BY place
+SELECT first, {select_value("events")}, place, at, token, compacted FROM log
+WHERE place > ? AND place < ? ORDER BY place
 """  # noqa: S608 - our own names
 
 
@@ -198,17 +201,32 @@ def read_log(
     count = size = 0
     if after < last:
         rows = db.execute(_LOG, (log_place(key, after), log_place(key + 1, 0)))
-        for first, value, place, at, compacted in rows:
+        for first, value, place, at, token, compacted in rows:
             if compacted and not found and _run_start(db, key, place) <= after:
                 raise inside_compacted(after)
             if first > stop or after >= stop or count >= limit or size >= READ_BYTES:
                 break
             body = read_value(db, value, "log", "events", place)
-            batch = cut(Batch(first, decode_row(body), at), after, stop)
+            batch = cut(Batch(first, decode_row(body), at, token), after, stop)
             found.append(batch)
             count += len(batch.events)
             size += len(body)
     return found, last
+
+
+def read_token(db: sqlite3.Connection, scope: str, thread_id: str, number: int) -> str:
+    """Return the token of an event. Raises ``NotFound``, ``CursorExpired``."""
+    key, last = find_thread(db, scope, thread_id)
+    (first,) = db.execute("SELECT first FROM threads WHERE key = ?", (key,)).fetchone()
+    number = check_cursor(number, first, last)
+    if number < first:
+        return ""
+    place, token, compacted = db.execute(
+        "SELECT place, token, compacted FROM log WHERE place >= ? ORDER BY place LIMIT 1", (log_place(key, number),)
+    ).fetchone()
+    if compacted and place != log_place(key, number):
+        raise inside_compacted(number)
+    return token
 
 
 def _run_start(db: sqlite3.Connection, thread: int, place: int) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from aguila.store import refusals
 from aguila.store.columns import CANCEL
+from aguila.store.cursors import new_token
 from aguila.store.encoding import Row, hash_thread, size_of_rows, to_milliseconds
 from aguila.store.records import Batch, CancelRequest, Lease, NewRun, RunEnd, RunRecord, Usage
 from aguila.store.run_inputs import CutInput, CutProjection
@@ -67,7 +68,7 @@ def begin(
             raise refusals.interrupt_not_open(interrupt_id)
     if thread is None and has_removed:
         last = _take_removed(db, lease.scope, lease.thread_id)
-    batch = Batch(last + 1, tuple(new.events), to_milliseconds(now))
+    batch = Batch(last + 1, tuple(new.events), to_milliseconds(now), lease.token)
     # The key of the run is known before it is inserted, so that the row of the thread is written once.
     row = db.execute(
         """
@@ -105,7 +106,7 @@ def begin(
             "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",
             (lease.run_id, thread, interrupt_id),
         )
-    write_log(db, thread, last, rows, batch.at)
+    write_log(db, thread, last, rows, batch.at, lease.token)
     return batch
 
 
@@ -126,13 +127,13 @@ def append(
     if end is None:
         if lease_until <= monotonic:  # expired, but not taken over
             db.execute("UPDATE runs SET lease_until = ? WHERE key = ?", (monotonic + lease_seconds, run))
-        batch = Batch(last + 1, events, to_milliseconds(now))
+        batch = Batch(last + 1, events, to_milliseconds(now), lease.token)
         # No column of an index: only the begin and the end of a run move its thread in lists.
         db.execute(
             "UPDATE threads SET last = ?, updated_at = ?, bytes = bytes + ? WHERE key = ?",
             (batch.last, now, size_of_rows(rows), thread),
         )
-        write_log(db, thread, last, rows, batch.at)
+        write_log(db, thread, last, rows, batch.at, lease.token)
         return batch
     db.execute(
         "UPDATE runs SET outcome = ?, last = ?, ended_at = ? WHERE key = ?", (end.outcome, last + len(events), now, run)
@@ -160,7 +161,7 @@ def append(
         change_details(db, thread, end.update)
     if projection is not None:
         size += write_projection(db, now, lease.scope, lease.thread_id, thread, run, projection)
-    return _append_last(db, now, lease.scope, thread, last, events, rows, size)
+    return _append_last(db, now, lease, thread, last, events, rows, size)
 
 
 def renew(db: sqlite3.Connection, monotonic: float, lease: Lease, lease_seconds: float) -> bool:
@@ -230,7 +231,14 @@ def take_over(
         (owner, epoch, lease_seconds, monotonic + lease_seconds, lock, key),
     )
     _reopen_claims(db, thread, run.run_id)
-    return Lease(scope=run.scope, thread_id=run.thread_id, run_id=run.run_id, epoch=epoch, owner=owner)
+    return Lease(
+        scope=run.scope,
+        thread_id=run.thread_id,
+        run_id=run.run_id,
+        epoch=epoch,
+        owner=owner,
+        token=new_token(),
+    )
 
 
 def request_cancel(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str, unwatched: bool) -> RunRecord:
@@ -326,7 +334,7 @@ def _check_lease(db: sqlite3.Connection, lease: Lease) -> tuple[int, int, int, f
 def _append_last(
     db: sqlite3.Connection,
     now: float,
-    scope: str,
+    lease: Lease,
     thread: int,
     last: int,
     events: Sequence[bytes],
@@ -334,24 +342,24 @@ def _append_last(
     size: int,
 ) -> Batch:
     """Append the last events of a run. ``size`` is what else the caller stored, in bytes."""
-    batch = Batch(last + 1, events, to_milliseconds(now))
+    batch = Batch(last + 1, events, to_milliseconds(now), lease.token)
     db.execute(
         """
         UPDATE threads SET running = NULL, last = ?, updated_at = ?, bytes = bytes + ?,
           touched = (SELECT max(touched) + 1 FROM threads WHERE scope = ?) WHERE key = ?
         """,
-        (batch.last, now, size_of_rows(rows) + size, scope, thread),
+        (batch.last, now, size_of_rows(rows) + size, lease.scope, thread),
     )
-    write_log(db, thread, last, rows, batch.at)
+    write_log(db, thread, last, rows, batch.at, lease.token)
     return batch
 
 
-def write_log(db: sqlite3.Connection, thread: int, last: int, rows: Sequence[Row], at: int) -> None:
+def write_log(db: sqlite3.Connection, thread: int, last: int, rows: Sequence[Row], at: int, token: str) -> None:
     """Write rows to the log of a thread whose newest event is ``last``; ``at`` is the time in milliseconds."""
     for count, lines in rows:
         if count:
-            values = (queries.log_place(thread, last + count), last + 1, at)
-            insert(db, "INSERT INTO log (place, first, at, events) VALUES (?, ?, ?, ?)", values, lines)
+            values = (queries.log_place(thread, last + count), last + 1, at, token)
+            insert(db, "INSERT INTO log (place, first, at, token, events) VALUES (?, ?, ?, ?, ?)", values, lines)
             last += count
 
 

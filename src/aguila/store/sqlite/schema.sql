@@ -97,6 +97,7 @@ CREATE TABLE log (
   place INTEGER PRIMARY KEY,
   first INTEGER NOT NULL,
   at INTEGER NOT NULL DEFAULT 0,
+  token TEXT NOT NULL DEFAULT '', -- of the run and epoch that appended it; see store/cursors.py
   compacted INTEGER NOT NULL DEFAULT 0, -- 1: all that is left of a run, with the last numbers of its range
   events BLOB NOT NULL
 );

@@ -287,6 +287,9 @@ class SQLiteStore(Store):
     async def last(self, scope: str, thread_id: str) -> int:
         return (await self._opened().read(queries.find_thread, scope, thread_id))[1]
 
+    async def token(self, scope: str, thread_id: str, number: int) -> str:
+        return await self._opened().read(queries.read_token, scope, thread_id, number)
+
     async def read(
         self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
     ) -> Sequence[Batch]:

@@ -126,11 +126,12 @@ def compact_run(db: sqlite3.Connection, run: RunRecord, events: Sequence[bytes],
         "SELECT sum(length(events)), max(at) FROM log WHERE place >= ? AND place <= ?",
         (queries.log_place(thread, run.first), place),
     ).fetchone()
+    (token,) = db.execute("SELECT token FROM log WHERE place = ?", (place,)).fetchone()
     db.execute("DELETE FROM log WHERE place >= ? AND place <= ?", (queries.log_place(thread, run.first), place))
     insert(
         db,
-        "INSERT INTO log (place, first, at, compacted, events) VALUES (?, ?, ?, 1, ?)",
-        (place, run.last - len(events) + 1, at),
+        "INSERT INTO log (place, first, at, token, compacted, events) VALUES (?, ?, ?, ?, 1, ?)",
+        (place, run.last - len(events) + 1, at, token),
         row,
     )
     db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (len(row) - size, thread))

@@ -1,0 +1,47 @@
+"""Cursors: the number of an event, and the token of the run and epoch that wrote it.
+
+If an older copy of a store is put back, other runs reuse the numbers that were lost. Their tokens differ, so a cursor
+from before is refused instead of continuing in the middle of another run.
+"""
+
+from __future__ import annotations
+
+import secrets
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from typing import Final
+
+from aguila.errors import CursorExpired
+
+_BYTES: Final = 6
+_MASK: Final = 2 ** (8 * _BYTES) - 1
+PATTERN: Final = "^([A-Za-z0-9_-]{8})?$"
+"""A token, or no token."""
+
+
+def new_token() -> str:
+    """Return a random token for the events of one run and epoch."""
+    return secrets.token_urlsafe(_BYTES)
+
+
+def format_cursor(number: int, token: str) -> str:
+    """Return the cursor of an event. An event of an earlier version of the store has no token."""
+    return f"{number}-{token}" if token else str(number)
+
+
+def check_token(number: int, token: str | None, stored: str) -> None:
+    """Raise ``CursorExpired`` if the event of a cursor was written by another run. None is a cursor without a token."""
+    if token is not None and token != stored:
+        raise CursorExpired(
+            f"event {number} is not the event of this cursor: an older copy of the store was put back; read the thread "
+            "again, or the log from 0"
+        )
+
+
+def token_to_int(token: str) -> int | None:
+    """Return a token as a number, for a store that keeps numbers; None for no token."""
+    return int.from_bytes(urlsafe_b64decode(token), "big") if token else None
+
+
+def int_to_token(number: int | None) -> str:
+    """Return the token that ``token_to_int`` was given."""
+    return "" if number is None else urlsafe_b64encode((number & _MASK).to_bytes(_BYTES, "big")).decode()
