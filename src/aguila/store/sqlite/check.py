@@ -330,12 +330,12 @@ SELECT scope, sum(threads), sum(files), sum(bytes) FROM (
 def _check_usage(db: sqlite3.Connection) -> Iterator[Damage]:
     """Check what is counted for quotas."""
     found = {row[0]: row[1:] for row in db.execute("SELECT scope, threads, files, bytes FROM usage")}
+    total = found.pop(b"", (0, 0, 0))
     counted = {row[0]: row[1:] for row in db.execute(_COUNT_USAGE)}
     for scope in sorted(found.keys() | counted.keys()):
         one, other = found.get(scope, (0, 0, 0)), counted.get(scope, (0, 0, 0))
         if one != other:
             yield Damage(scope, "", f"scope {scope!r} has {_usage_text(other)}; its quotas count {_usage_text(one)}")
-    total = db.execute("SELECT threads, files, bytes FROM total_usage").fetchone()
     sums = tuple(sum(row[at] for row in counted.values()) for at in range(3))
     if total != sums:
         yield Damage("", "", f"the store has {_usage_text(sums)}; its quotas count {_usage_text(total)}")
@@ -357,8 +357,8 @@ def rebuild_usage(path: Path) -> None:
             db.execute(f"INSERT INTO usage (scope, threads, files, bytes) {_COUNT_USAGE}")
             db.execute(
                 """
-                UPDATE total_usage SET (threads, files, bytes) =
-                  (SELECT coalesce(sum(threads), 0), coalesce(sum(files), 0), coalesce(sum(bytes), 0) FROM usage)
+                INSERT INTO usage (scope, threads, files, bytes)
+                SELECT x'', coalesce(sum(threads), 0), coalesce(sum(files), 0), coalesce(sum(bytes), 0) FROM usage
                 """
             )
             db.execute("COMMIT")
@@ -423,10 +423,10 @@ def count_content(path: Path) -> dict[str, Any]:
             "free_bytes": one("PRAGMA freelist_count") * one("PRAGMA page_size"),
             "scopes": one("SELECT count(DISTINCT scope) FROM threads"),
             "threads": one("SELECT count(*) FROM threads"),
-            "largest_scope_threads": one("SELECT max(threads) FROM usage"),
-            "largest_scope_files": one("SELECT max(files) FROM usage"),
-            "largest_scope_bytes": one("SELECT max(bytes) FROM usage"),
-            "counted_bytes": one("SELECT bytes FROM total_usage"),
+            "largest_scope_threads": one("SELECT max(threads) FROM usage WHERE scope <> x''"),
+            "largest_scope_files": one("SELECT max(files) FROM usage WHERE scope <> x''"),
+            "largest_scope_bytes": one("SELECT max(bytes) FROM usage WHERE scope <> x''"),
+            "counted_bytes": one("SELECT sum(bytes) FROM usage WHERE scope = x''"),
             "archived_threads": one("SELECT count(*) FROM threads WHERE archived"),
             "thread_bytes": one("SELECT sum(bytes) FROM threads"),
             "largest_thread_bytes": one("SELECT max(bytes) FROM threads"),

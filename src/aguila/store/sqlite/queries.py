@@ -416,7 +416,7 @@ LEFT JOIN usage u ON u.scope = ?1
 def read_usage(db: sqlite3.Connection, scope: str | None) -> Usage:
     """Return what a scope holds; without a scope, what all hold, except for what open runs have written."""
     if scope is None:
-        row = db.execute("SELECT threads, files, bytes FROM total_usage").fetchone()
+        row = db.execute("SELECT threads, files, bytes FROM usage WHERE scope = x''").fetchone() or (0, 0, 0)
     else:
         row = db.execute(_SCOPE_USAGE, (scope,)).fetchone()
     return Usage(threads=row[0], files=row[1], bytes=row[2])

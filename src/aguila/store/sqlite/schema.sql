@@ -169,44 +169,35 @@ CREATE TABLE checks (key INTEGER PRIMARY KEY CHECK (key = 1), at REAL NOT NULL, 
 -- What each scope holds, and all scopes together, for quotas. A thread counts from the end of its first run, and its
 -- bytes count at the end of each run, so that beginning a run and appending to it write nothing here.
 CREATE TABLE usage (
-  scope TEXT PRIMARY KEY,
+  scope TEXT PRIMARY KEY, -- x'' (no text) is all scopes together
   threads INTEGER NOT NULL,
   files INTEGER NOT NULL, -- without the inline files of messages, which count as bytes
   bytes INTEGER NOT NULL
 ) WITHOUT ROWID;
-CREATE TABLE total_usage (
-  key INTEGER PRIMARY KEY CHECK (key = 1),
-  threads INTEGER NOT NULL,
-  files INTEGER NOT NULL,
-  bytes INTEGER NOT NULL
-);
-INSERT INTO total_usage (key, threads, files, bytes) VALUES (1, 0, 0, 0);
 CREATE TRIGGER count_new_thread AFTER INSERT ON threads WHEN NEW.running IS NULL BEGIN
   UPDATE threads SET counted = bytes WHERE key = NEW.key;
-  INSERT INTO usage (scope, threads, files, bytes) VALUES (NEW.scope, 1, 0, NEW.bytes)
+  INSERT INTO usage (scope, threads, files, bytes) VALUES (NEW.scope, 1, 0, NEW.bytes), (x'', 1, 0, NEW.bytes)
   ON CONFLICT (scope) DO UPDATE SET threads = threads + 1, bytes = bytes + excluded.bytes;
-  UPDATE total_usage SET threads = threads + 1, bytes = bytes + NEW.bytes;
 END;
 CREATE TRIGGER count_thread AFTER UPDATE OF bytes, running ON threads
 WHEN NEW.running IS NULL AND NEW.bytes IS NOT NEW.counted BEGIN
   UPDATE threads SET counted = bytes WHERE key = NEW.key;
-  INSERT INTO usage (scope, threads, files, bytes)
-  VALUES (NEW.scope, NEW.counted IS NULL, 0, NEW.bytes - coalesce(NEW.counted, 0))
+  INSERT INTO usage (scope, threads, files, bytes) VALUES
+    (NEW.scope, NEW.counted IS NULL, 0, NEW.bytes - coalesce(NEW.counted, 0)),
+    (x'', NEW.counted IS NULL, 0, NEW.bytes - coalesce(NEW.counted, 0))
   ON CONFLICT (scope) DO UPDATE SET threads = threads + excluded.threads, bytes = bytes + excluded.bytes;
-  UPDATE total_usage SET threads = threads + (NEW.counted IS NULL), bytes = bytes + NEW.bytes - coalesce(NEW.counted, 0);
 END;
 CREATE TRIGGER count_removed_thread AFTER DELETE ON threads WHEN OLD.counted IS NOT NULL BEGIN
-  UPDATE usage SET threads = threads - 1, bytes = bytes - OLD.counted WHERE scope = OLD.scope;
+  UPDATE usage SET threads = threads - 1, bytes = bytes - OLD.counted WHERE scope IN (OLD.scope, x'');
   DELETE FROM usage WHERE scope = OLD.scope AND (threads, files, bytes) = (0, 0, 0);
-  UPDATE total_usage SET threads = threads - 1, bytes = bytes - OLD.counted;
 END;
 CREATE TRIGGER count_file AFTER INSERT ON blobs BEGIN
-  INSERT INTO usage (scope, threads, files, bytes) VALUES (NEW.scope, 0, NEW.blob_id NOT LIKE 'inline-%', NEW.size)
+  INSERT INTO usage (scope, threads, files, bytes) VALUES
+    (NEW.scope, 0, NEW.blob_id NOT LIKE 'inline-%', NEW.size), (x'', 0, NEW.blob_id NOT LIKE 'inline-%', NEW.size)
   ON CONFLICT (scope) DO UPDATE SET files = files + excluded.files, bytes = bytes + excluded.bytes;
-  UPDATE total_usage SET files = files + (NEW.blob_id NOT LIKE 'inline-%'), bytes = bytes + NEW.size;
 END;
 CREATE TRIGGER count_removed_file AFTER DELETE ON blobs BEGIN
-  UPDATE usage SET files = files - (OLD.blob_id NOT LIKE 'inline-%'), bytes = bytes - OLD.size WHERE scope = OLD.scope;
+  UPDATE usage SET files = files - (OLD.blob_id NOT LIKE 'inline-%'), bytes = bytes - OLD.size
+  WHERE scope IN (OLD.scope, x'');
   DELETE FROM usage WHERE scope = OLD.scope AND (threads, files, bytes) = (0, 0, 0);
-  UPDATE total_usage SET files = files - (OLD.blob_id NOT LIKE 'inline-%'), bytes = bytes - OLD.size;
 END;
