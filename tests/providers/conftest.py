@@ -11,6 +11,7 @@ from model_server import Answer, Recorded, agent_for, stream
 from serving import Server, check_valid, serving
 
 from aguila import App
+from aguila.chat import AllowedMedia
 
 Json = dict[str, Any]
 
@@ -41,7 +42,8 @@ def shared_server() -> Iterator[tuple[Server, dict[str, Any]]]:
         run.agent = agents[run.thread_id]
         await run.agent(run)
 
-    with serving(App(agent)) as server:
+    # What a provider does not have is skipped by its agent: the app passes it on.
+    with serving(App(agent, allowed_media=AllowedMedia(providers=["elsewhere"]))) as server:
         yield server, agents
 
 

@@ -20,6 +20,7 @@ in chat types is kept in ``additional_properties`` under the names in ``property
 """
 
 from aguila.chat import event_content
+from aguila.chat.allowed_media import AllowedMedia
 from aguila.chat.from_chat.messages import as_agui_messages
 from aguila.chat.from_chat.stream import as_event_stream
 from aguila.chat.from_chat.updates import UpdateWriter
@@ -50,6 +51,7 @@ from aguila.chat.types import (
 )
 
 __all__ = [
+    "AllowedMedia",
     "ApprovalRequestContent",
     "ApprovalResponseContent",
     "ChatMessage",

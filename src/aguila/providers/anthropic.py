@@ -31,6 +31,7 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
+from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.chat.media import UnreadablePart
 from aguila.chat.tools import AnyTool
 from aguila.codec.json.values import is_object
@@ -92,6 +93,7 @@ def agent(
     max_rounds: int = MAX_ROUNDS,
     provider: str = "anthropic",
     options: Mapping[str, Any] | None = None,
+    allowed_media: AllowedMedia = DEFAULT_MEDIA,
 ) -> Agent:
     """Make an agent with a model of Anthropic. ``client`` is an ``AsyncAnthropic``; for the rest see ``openai.agent``.
 
@@ -100,7 +102,7 @@ def agent(
     """
     client = make_client(client, "anthropic.AsyncAnthropic", extra="anthropic", package="anthropic")
     made = _Messages(client, model, provider, options)
-    return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds)
+    return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds, allowed_media=allowed_media)
 
 
 class _Messages(SDKModel):

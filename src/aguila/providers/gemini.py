@@ -34,6 +34,7 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
+from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.chat.media import UnreadablePart
 from aguila.chat.property_keys import ENCRYPTED_VALUE
 from aguila.chat.tools import AnyTool
@@ -95,6 +96,7 @@ def agent(
     max_rounds: int = MAX_ROUNDS,
     provider: str = "google",
     options: Mapping[str, Any] | None = None,
+    allowed_media: AllowedMedia = DEFAULT_MEDIA,
 ) -> Agent:
     """Make an agent with a model of Google. ``client`` is a ``google.genai.Client``; for the rest see ``openai.agent``.
 
@@ -103,7 +105,7 @@ def agent(
     """
     client = make_client(client, "google.genai.Client", extra="gemini", package="google-genai", is_valid=_is_client)
     made = _Gemini(client, model, provider, options)
-    return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds)
+    return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds, allowed_media=allowed_media)
 
 
 def _is_client(client: Any) -> bool:

@@ -16,6 +16,7 @@ from functools import partial
 from typing import Any, Literal
 
 from aguila.chat import ChatUpdate
+from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.chat.tools import AnyTool
 from aguila.codec.notices import Warn
 from aguila.providers import openai_chat, openai_responses
@@ -36,6 +37,7 @@ def agent(
     provider: str = "openai",
     ids: openai_chat.Ids = "any",
     options: Mapping[str, Any] | None = None,
+    allowed_media: AllowedMedia = DEFAULT_MEDIA,
 ) -> Agent:
     """Make an agent with a model of OpenAI, or of the server that the client's ``base_url`` names.
 
@@ -44,7 +46,8 @@ def agent(
     left to the client. ``instructions`` may be a function of the run. ``api="responses"`` keeps reasoning between
     turns. ``provider`` is the name in the usage, and identifies whose reasoning the thread keeps. ``options`` are added
     to every request, for example a temperature; tools among them are appended. ``ids="mistral"`` converts call ids to
-    nine letters and digits, which Mistral's models require.
+    nine letters and digits, which Mistral's models require. References to media that ``allowed_media`` does not
+    admit are left out with a notice: by default all but data, uploads, and public hosts with https.
 
     Raises ``MissingExtra`` if a client has to be made and the SDK is not installed, ``TypeError`` for a blocking
     client, ``ValueError`` for unknown ``ids``, and for ``ids`` with ``api="responses"``.
@@ -57,7 +60,7 @@ def agent(
         made: Model = _Chat(client, model, provider, options, rules)
     else:
         made = _Responses(client, model, provider, options)
-    return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds)
+    return make_agent(made, tools=tools, instructions=instructions, max_rounds=max_rounds, allowed_media=allowed_media)
 
 
 class _Chat(SDKModel):

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal
 
+from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.codec.notices import Warn, log_notice
 from aguila.errors import StoreUnavailable
 from aguila.protocol import AgentCapabilities
@@ -62,6 +63,7 @@ class App:
     ``headers_allowed``: the request headers that agents see.
     ``unknown_history``: with ``"drop"``, remove assistant and tool messages of clients that no run has sent.
     ``state_keys``: the top-level keys of the state that clients may change; None allows all.
+    ``allowed_media``: which references to media agents see; by default data, uploads, and public hosts with https.
     ``echo_input``: put the input on RUN_STARTED.
     ``one_text_at_a_time``: send concurrent text messages one after the other, for front ends that would mix them.
     ``undeclared_peers``: what a client that declares no protocol version receives. ``"flatten"`` makes the output of
@@ -103,6 +105,7 @@ class App:
         allow_system_messages: bool = False,
         unknown_history: UnknownHistory = "keep",
         state_keys: Sequence[str] | None = None,
+        allowed_media: AllowedMedia = DEFAULT_MEDIA,
         echo_input: bool = False,
         one_text_at_a_time: bool = False,
         undeclared_peers: UndeclaredPeers = "flatten",
@@ -130,6 +133,7 @@ class App:
             allow_system_messages=allow_system_messages,
             unknown_history=unknown_history,
             state_keys=state_keys,
+            allowed_media=allowed_media,
             echo_input=echo_input,
             one_text_at_a_time=one_text_at_a_time,
             langgraph_interrupts=langgraph_interrupts,

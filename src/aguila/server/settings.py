@@ -7,6 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_META, UNDECLARED_WITH_SUBAGENTS, Dialect
 from aguila.server.history.known_messages import UnknownHistory
 from aguila.server.history.projection import HistoryMode
@@ -41,6 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     allow_system_messages: bool = False
     unknown_history: UnknownHistory = "keep"
     state_keys: Sequence[str] | None = None
+    allowed_media: AllowedMedia = DEFAULT_MEDIA
     echo_input: bool = False
     one_text_at_a_time: bool = False
     langgraph_interrupts: bool = False

@@ -248,6 +248,7 @@ RULE_SECTIONS: Final[dict[str, dict[str, str]]] = {
         "PY-21": "The default size limit of an event is that of the published clients.",
     },
     "Rules of Aguila": {
+        "allowed-media": "A reference to media is not allowed, and the part was left out.",
         "ask": "An agent's question is invalid, or cannot be asked now.",
         "client-history": "A client sent a history that edits or omits messages of the thread.",
         "history": "The history was changed for the model provider.",

@@ -28,6 +28,7 @@ from aguila.agent.questions import InterruptCancelled, ProposedCall
 from aguila.agent.run import Run
 from aguila.agent.tool_calls import ToolResult, call_function, unknown_outcome
 from aguila.chat import ChatMessage, ChatUpdate
+from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.chat.own_metadata import add_own_metadata
 from aguila.chat.property_keys import METADATA
 from aguila.chat.tools import AnyTool, FunctionTool, Toolbox, ToolError
@@ -45,6 +46,7 @@ from aguila.protocol import (
 )
 from aguila.providers._agent.stream_writer import StreamWriter
 from aguila.providers._agent.turn_record import Call, Text, Turn, replay_turn, send_call, send_encrypted_value
+from aguila.providers._request.media import leave_out_media
 from aguila.providers._request.prompt import Prompt, prompt_of
 from aguila.providers._response.errors import FinishProblem, make_failure, truncated
 
@@ -69,7 +71,14 @@ class Model(Protocol):
         ...
 
 
-def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instructions, max_rounds: int) -> Agent:
+def make_agent(
+    model: Model,
+    *,
+    tools: Iterable[AnyTool],
+    instructions: Instructions,
+    max_rounds: int,
+    allowed_media: AllowedMedia = DEFAULT_MEDIA,
+) -> Agent:
     """Make an agent for ``App``. Raises ``ValueError`` if two tools have one name, or ``max_rounds`` is below 1."""
     if max_rounds < 1:
         raise ValueError("max_rounds must be at least 1")
@@ -87,7 +96,8 @@ def make_agent(model: Model, *, tools: Iterable[AnyTool], instructions: Instruct
         # Effects that a replay would repeat are recorded. An agent that is alone in its run knows whether a tool may
         # ask.
         remembers = run.is_stored and (toolbox.may_ask or run.agent is not agent)
-        await _AgentLoop(run, key, model, toolbox, text, remembers=remembers).run_rounds(max_rounds)
+        loop = _AgentLoop(run, key, model, toolbox, text, allowed_media, remembers=remembers)
+        await loop.run_rounds(max_rounds)
 
     agent.__dict__["capabilities"] = _capabilities(model, toolbox)
     return agent
@@ -109,7 +119,15 @@ def _capabilities(model: Model, toolbox: Toolbox) -> AgentCapabilities:
 
 class _AgentLoop:
     def __init__(
-        self, run: Run, key: str, model: Model, toolbox: Toolbox, instructions: str | None, *, remembers: bool
+        self,
+        run: Run,
+        key: str,
+        model: Model,
+        toolbox: Toolbox,
+        instructions: str | None,
+        allowed_media: AllowedMedia,
+        *,
+        remembers: bool,
     ) -> None:
         self._run = run
         self._key = key
@@ -118,6 +136,7 @@ class _AgentLoop:
         self._instructions = instructions
         self._frontend = {tool.name for tool in run.tools if toolbox.get(tool.name) is None}
         self._remembers = remembers
+        self._allowed_media = allowed_media
         self._chat: ChatHandle  # of the current answer: its calls and results belong together
         self._seen_messages: set[str] = set()  # ids of messages that came with answers, and were shown to the model
         self._edited: dict[str, dict[str, Any]] = {}  # arguments edited by the user, by call id
@@ -154,6 +173,7 @@ class _AgentLoop:
             # After the results of the answered call, as in later runs, where results follow their calls.
             sent = [message.id for message in self._run.resume_messages if message.id not in self._seen_messages]
             messages.extend(await self._load_messages(sent))
+            messages[:] = leave_out_media(messages, self._allowed_media, log_notice)
             turn = await self._read_answer(replace(prompt, messages=messages), warn)
             turn.added_messages = sent
             return turn

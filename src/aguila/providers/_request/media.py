@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from aguila.chat import (
+    ChatMessage,
     Content,
     DataContent,
     FunctionResultContent,
@@ -18,16 +19,20 @@ from aguila.chat import (
     TextContent,
     UriContent,
 )
+from aguila.chat.allowed_media import AllowedMedia
 from aguila.chat.media import UnreadablePart, encode_base64, read_data_uri, read_part
 from aguila.chat.property_keys import FILENAME, PART_KIND, PROVIDER
 from aguila.codec.json.encoder import encode
+from aguila.codec.json.values import is_array
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
     ContentPart,
+    MediaPart,
     MultimodalCapabilities,
     MultimodalInputCapabilities,
     MultimodalOutputCapabilities,
+    replace,
 )
 
 File = DataContent | UriContent | HostedFileContent
@@ -36,6 +41,38 @@ Block = dict[str, Any]
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """Image types that every provider here accepts."""
 PDF = "application/pdf"
+
+
+def leave_out_media(messages: Iterable[ChatMessage], allowed: AllowedMedia, warn: Warn) -> list[ChatMessage]:
+    """Leave out references to media in user messages and results that are not admitted, each with a notice."""
+
+    def is_admitted(content: object) -> bool:
+        if isinstance(content, UriContent):
+            problem = allowed.find_url_problem(content.uri)
+        elif isinstance(content, HostedFileContent):
+            problem = allowed.find_provider_problem(content.additional_properties.get(PROVIDER))
+        else:
+            problem = allowed.find_problem(content.source) if isinstance(content, MediaPart) else None
+        if problem is not None:
+            warn(Notice(rule="allowed-media", message=f"a part is left out: {problem}"))
+        return problem is None
+
+    def filter_result(content: Content) -> Content:
+        if not isinstance(content, FunctionResultContent) or not is_array(content.result):
+            return content
+        left = [one for one in content.result if is_admitted(one)]
+        return content if len(left) == len(content.result) else replace(content, result=left)
+
+    found: list[ChatMessage] = []
+    for message in messages:
+        if message.role in ("user", "tool"):
+            contents = [filter_result(one) for one in message.contents if is_admitted(one)]
+            if len(contents) != len(message.contents) or any(
+                new is not old for new, old in zip(contents, message.contents, strict=True)
+            ):
+                message = replace(message, contents=contents)
+        found.append(message)
+    return found
 
 
 def multimodal(*, inputs: Iterable[str], outputs: Iterable[str] = ()) -> MultimodalCapabilities:

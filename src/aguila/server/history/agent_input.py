@@ -40,6 +40,7 @@ from aguila.errors import NotFound
 from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.errors import Rejected
 from aguila.server.history.known_messages import KnownMessages, remove_calls, remove_unknown
+from aguila.server.history.media_filter import check_new_media, has_parts, leave_out_media
 from aguila.server.history.merge import INSTRUCTING_ROLES
 from aguila.server.history.message_ids import PLACEHOLDER_PREFIX, assign_ids, has_placeholder_ids
 from aguila.server.history.other_branches import select_messages
@@ -78,21 +79,33 @@ async def prepare_input(
     """Build the input of an agent. The log is read only if the result depends on it.
 
     ``inferred_parent`` is the parent run of a request that names none (``cut_history``).
-    Raises ``Rejected`` as ``check_parent`` does, and ``StoreUnavailable``.
+    Raises ``Rejected`` as ``check_parent`` and ``check_new_media`` do, and ``StoreUnavailable``.
     """
     view: Projection | None = None
     notices = await check_parent(input, projections.store, scope) if input.parent_run_id is not None else []
     is_open = settings.unknown_history == "keep" and settings.state_keys is None
     if settings.history == "client" and is_open and _is_unchanged(input, settings.allow_system_messages):
         # The result of build_agent_input, without looking at every message several times.
-        return PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
+        prepared = PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
+        return _admit_media(prepared, input, settings)
     if settings.history == "server" or not is_open or _needs_log(input, settings.allow_system_messages):
         parent = input.parent_run_id if inferred_parent is None else inferred_parent
         view = await projections.load_before(
             scope, input.thread_id, input.run_id, parent, with_known=settings.unknown_history == "drop"
         )
     prepared = build_agent_input(input, view, settings, is_cut=inferred_parent is not None)
-    return replace(prepared, notices=[*notices, *prepared.notices]) if notices else prepared
+    prepared = replace(prepared, notices=[*notices, *prepared.notices]) if notices else prepared
+    return _admit_media(prepared, input, settings)
+
+
+def _admit_media(prepared: PreparedInput, sent: RunAgentInput, settings: Settings) -> PreparedInput:
+    """Refuse new references to media that are not admitted, and leave out older ones."""
+    seen = prepared.input
+    if not has_parts(seen.messages):
+        return prepared
+    check_new_media(seen.messages, sent.messages, settings.allowed_media)
+    seen, notices = leave_out_media(seen, settings.allowed_media)
+    return replace(prepared, input=seen, notices=[*prepared.notices, *notices]) if notices else prepared
 
 
 async def check_parent(input: RunAgentInput, store: Store, scope: str) -> list[Notice]:  # noqa: A002

@@ -17,6 +17,7 @@ from aguila.agent.context import Replay
 from aguila.codec.notices import Notice, list_ids
 from aguila.protocol import Interrupt, RunAgentInput, replace
 from aguila.server.history.agent_input import build_agent_input
+from aguila.server.history.media_filter import leave_out_media
 from aguila.server.history.projection import Projection, Projections
 from aguila.server.interrupts.answer_checks import AnswerChecker, reject_duplicates
 from aguila.server.interrupts.records import is_replayed
@@ -126,7 +127,7 @@ async def plan_resume(
         plan,
         replay=Replay(answers=answers, current=frozenset([*checker.claims, *used]), settled=frozenset(used)),
         root_run_id=run_id_of(runs[past.root]),
-        original_input=seen.input,
+        original_input=leave_out_media(seen.input, settings.allowed_media)[0],
         notices=[*notices, *_replay_notices(input, branch.view)],
         failed_attempts=past.failed_attempts,
     )
