@@ -14,7 +14,7 @@ import httpx2
 import pytest
 from commands import aguila_serve
 from environments import Peer, peer_named, running
-from features import FEATURES
+from features import FEATURES, FRAMEWORK_FEATURES
 from matrix import Gateway, try_feature
 from node import node_path
 from tables import Cell
@@ -30,7 +30,9 @@ REMARKS = (
 """What an inspector passes on, and a gateway for users hides: RAW events, inner state, error texts."""
 
 FAILS = {("langgraph", "cancel")}
-"""The agent goes on, although the gateway has disconnected."""
+"""The gateway ends the run and disconnects, as "reload during a run" shows. LangGraph's agent goes on all the same."""
+
+RELOAD = "reload during a run"
 
 
 VIOLATES = {"quickstart": {"VER-2"}, "pydantic_ai": set[str](), "langgraph": {"VER-2"}, "encoder_sse": set[str]()}
@@ -45,19 +47,22 @@ def test_every_feature_through_inspect(name: str, tmp_path: Path) -> None:
         gateway: Any = Gateway(front.url + "/", 0, server, {})
 
         async def all_features() -> dict[str, Cell]:
-            tried = {one: feature for one, feature in FEATURES.items() if (name, one) not in FAILS}
+            features = {**FEATURES, RELOAD: FRAMEWORK_FEATURES[RELOAD]}
+            tried = {one: feature for one, feature in features.items() if (name, one) not in FAILS}
             return {one: await try_feature(peer, gateway, feature) for one, feature in tried.items()}
 
         found = asyncio.run(all_features())
         threads = httpx2.get(f"{front.url}/threads", params={"limit": 100}).json()["threads"]
-        checked = [
-            httpx2.get(f"{front.url}/threads/{one['threadId']}/runs/{run['runId']}/check").json()
+        runs = [
+            (one["threadId"], run)
             for one in threads
             for run in httpx2.get(f"{front.url}/threads/{one['threadId']}").json()["runs"]
         ]
+        checked = [httpx2.get(f"{front.url}/threads/{thread}/runs/{run['runId']}/check").json() for thread, run in runs]
     for feature, cell in found.items():
         assert cell.verdict == "works", (feature, cell)
         assert [one for one in cell.remarks if not one.startswith(REMARKS)] == [], feature
+    assert [run["status"] for _, run in runs].count("cancelled") == len(found.keys() & {"cancel", RELOAD})
     findings = [one for check in checked for one in check["findings"]]
     # What is stored keeps the rules. What the peer violates is told of the peer.
     assert [one for one in findings if one["source"] == "run"] == []
