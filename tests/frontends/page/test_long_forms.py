@@ -125,6 +125,26 @@ def test_a_call_is_rejected_with_a_reason(serve: Callable[[Any], str], open_page
     chat.sees("Rejected: Too early.")
 
 
+async def asks_without_a_schema(run: Run) -> None:
+    first = await run.ask("Say something.")
+    second = await run.ask("Send something.")
+    await run.say(f"{type(first).__name__} and {type(second).__name__}")
+
+
+def test_an_answer_without_a_schema_is_text_or_json(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    chat = open_page(serve(App(asks_without_a_schema, allow_anonymous=True, page=True)))
+    chat.write("go")
+    chat.question().get_by_label("Answer").fill('{"a": 1}')
+    chat.question().get_by_role("button", name="Answer").click()
+    expect(chat.question()).to_contain_text("Send something.")
+    chat.question().get_by_label("Send as JSON").check()
+    chat.question().get_by_label("Answer").fill('{"a": 1}')
+    chat.question().get_by_role("button", name="Answer").click()
+    chat.sees("str and dict")
+
+
 async def asks_for_a_short_word(run: Run) -> None:
     answer = await run.ask("A word?", schema={"type": "string", "maxLength": 3})
     await run.say(f"You said {answer}.")

@@ -9,6 +9,9 @@ import { findProblems, initialValue, JsonField, SchemaForm, type Schema } from "
 import type { ThreadSession } from "./session";
 import { useFocusAfter } from "./useFocusAfter";
 
+/** The reasons of interrupts that are answered with yes or no, unless a schema says otherwise. */
+const APPROVALS = new Set(["tool_call", "confirmation"]);
+
 type Answer = { status: "resolved"; payload: Json } | { status: "cancelled" };
 
 /** Draw the forms of all open interrupts. Several are sent together, because a run answers all of them. */
@@ -56,17 +59,20 @@ function Question(props: { interrupt: Interrupt; call: ToolCall | undefined; ans
           <span>{answer.status === "cancelled" ? "Cancelled" : `Answer: ${JSON.stringify(answer.payload)}`}</span>
           <button onClick={props.onChange}>Change</button>
         </div>
-      ) : interrupt.reason === "tool_call" && isApproval(interrupt.responseSchema) ? (
+      ) : APPROVALS.has(interrupt.reason) && isApproval(interrupt.responseSchema) ? (
         <ApprovalForm call={call} onAnswer={props.onAnswer} />
       ) : (
-        <AnswerForm schema={interrupt.responseSchema ?? { type: "string" }} onAnswer={props.onAnswer} />
+        <AnswerForm schema={interrupt.responseSchema} onAnswer={props.onAnswer} />
       )}
     </div>
   );
 }
 
-function AnswerForm({ schema, onAnswer }: { schema: Schema; onAnswer: (answer: Answer) => void }) {
+/** A form for an answer. Without a schema it is text, or JSON if the user says so. */
+function AnswerForm({ schema: given, onAnswer }: { schema: Schema | undefined; onAnswer: (answer: Answer) => void }) {
   const id = useId();
+  const [isJson, setJson] = useState(false);
+  const schema = given ?? (isJson ? {} : { type: "string" });
   const [value, setValue] = useState(() => initialValue(schema));
   const [problems, setProblems] = useState<string[]>([]);
   const form = useRef<HTMLFormElement>(null);
@@ -89,6 +95,19 @@ function AnswerForm({ schema, onAnswer }: { schema: Schema; onAnswer: (answer: A
       }}
     >
       <SchemaForm schema={schema} value={value} label="Answer" id={id} onChange={setValue} />
+      {given === undefined && (
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={isJson}
+            onChange={(event) => {
+              setJson(event.currentTarget.checked);
+              setValue(undefined);
+            }}
+          />
+          Send as JSON
+        </label>
+      )}
       {problems.length > 0 && (
         <p class="is-bad" role="alert">
           {problems.join(". ")}.
@@ -147,12 +166,12 @@ function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer
     <form
       onSubmit={(event) => {
         event.preventDefault();
-        if (args !== undefined) onAnswer({ status: "resolved", payload: isEdited ? { approved: true, editedArgs: args } : { approved: true } });
+        if (args !== undefined || call === undefined) onAnswer({ status: "resolved", payload: isEdited && args !== undefined ? { approved: true, editedArgs: args } : { approved: true } });
       }}
     >
-      <JsonField label="Arguments" id={id} value={original} onChange={setArgs} />
+      {call !== undefined && <JsonField label="Arguments" id={id} value={original} onChange={setArgs} />}
       <div class="row">
-        <button class="primary" type="submit" disabled={args === undefined}>
+        <button class="primary" type="submit" disabled={args === undefined && call !== undefined}>
           {isEdited ? "Approve with changes" : "Approve"}
         </button>
         <button type="button" ref={rejectButton} onClick={() => setRejecting(true)}>
