@@ -211,6 +211,7 @@ def test_large_events_are_replayed_off_the_event_loop_too(
             ("history.compact_log", "decode_event", "decoded"),
             ("http.framing", "encode_large", "encoded"),
             ("http.responses", "encode_large", "encoded"),
+            ("http.documents", "encode_pieces", "encoded"),
         ):
             found = importlib.import_module(f"aguila.server.{module}")
             monkeypatch.setattr(found, name, watched(getattr(found, name), kind))
