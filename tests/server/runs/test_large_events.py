@@ -21,6 +21,7 @@ from aguila.codec.json.decoder import EventDecoder
 from aguila.codec.json.large_strings import ExcisedJSON
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
+from aguila.offload import is_large as holds_large
 from aguila.offload import offload
 from aguila.protocol import (
     CustomEvent,
@@ -190,7 +191,7 @@ def test_large_events_are_replayed_off_the_event_loop_too(
     def watched(real: Callable[..., Any], kind: str) -> Callable[..., Any]:
         def call(*args: Any, **options: Any) -> Any:
             result = real(*args, **options)
-            if any(map(is_large, (*args, result))):
+            if any(map(is_large, (*args, result))) or any(map(holds_large, args)):
                 threads[kind].add(threading.get_ident())
             return result
 
