@@ -217,4 +217,5 @@ def test_the_page_fits_narrow_and_wide_windows(
     chat.write("tools please")
     chat.sees("11 in Oslo.")
     assert chat.page.evaluate("document.documentElement.scrollWidth") == width
+    expect(chat.page.get_by_role("button", name="Threads")).to_be_visible(visible=width == 360)
     expect(chat.composer()).to_be_in_viewport()
