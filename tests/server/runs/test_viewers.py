@@ -65,7 +65,7 @@ def notes(path: Path, since: float | None = None) -> int:
     db = sqlite3.connect(path)
     try:
         count = "SELECT count(*) FROM viewers WHERE until > ?"
-        return db.execute(count, (time.time() if since is None else since,)).fetchone()[0]
+        return db.execute(count, (time.monotonic() if since is None else since,)).fetchone()[0]
     finally:
         db.close()
 
