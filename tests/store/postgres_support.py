@@ -11,9 +11,7 @@ from aguila.store.postgres.lanes import Session
 
 def engine_of(store: PostgresStore) -> Engine:
     """Return the engine of an open store: the one private attribute that tests read."""
-    engine = store._engine
-    assert engine is not None
-    return engine
+    return store._engine.get()
 
 
 async def fetch(store: PostgresStore, sql: str, *args: Any) -> list[Any]:

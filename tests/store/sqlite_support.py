@@ -14,9 +14,7 @@ from aguila.store.sqlite.engine import Engine
 
 def engine_of(store: SQLiteStore) -> Engine:
     """Return the engine of an open store: the one private attribute that tests read."""
-    engine = store._engine
-    assert engine is not None
-    return engine
+    return store._engine.get()
 
 
 class BlockedWriter:

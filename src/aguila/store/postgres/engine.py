@@ -68,9 +68,13 @@ class Engine:
 
     async def open(self) -> None:
         """Connect, create or upgrade the schema, and listen. Raises ``StoreUnavailable``."""
-        await self.database.open()
-        if self.wakeups is not None:
-            self.wakeups.open()
+        try:
+            await self.database.open()
+            if self.wakeups is not None:
+                self.wakeups.open()
+        except BaseException:
+            await self.close()
+            raise
 
     @property
     def is_orphaned(self) -> bool:

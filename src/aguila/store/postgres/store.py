@@ -51,6 +51,7 @@ from aguila.store.records import (
     Usage,
 )
 from aguila.store.run_inputs import CutProjection, cut_input, cut_projection, is_inline
+from aguila.store.shared_engine import SharedEngine
 
 _POLL_SECONDS: dict[Wakeups, float] = {"listen": 0.75, "poll": 0.15}
 
@@ -113,9 +114,7 @@ class PostgresStore(Store):
         )
         self._poll_seconds = _POLL_SECONDS[wakeups] if poll_seconds is None else poll_seconds
         self._clock = clock
-        self._open_lock = asyncio.Lock()
-        self._engine: Engine | None = None
-        self._users = 0
+        self._engine = SharedEngine(self._open_engine)
 
     @property
     def location(self) -> str:
@@ -130,44 +129,28 @@ class PostgresStore(Store):
         return await self._make_database().migrate()
 
     async def open(self) -> None:
-        self._drop_orphan()
-        async with self._open_lock:
-            if self._engine is None:
-                engine = Engine(self._make_database(), self._clock, self._poll_seconds)
-                try:
-                    await engine.open()
-                except BaseException:
-                    await engine.close()
-                    raise
-                self._engine = engine
-            self._users += 1
-
-    def _drop_orphan(self) -> None:
-        """Forget the engine if its event loop was closed."""
-        if self._engine is not None and self._engine.is_orphaned:
-            self._engine.abandon()
-            self._engine, self._users, self._open_lock = None, 0, asyncio.Lock()
+        await self._engine.open()
 
     async def close(self) -> None:
-        self._drop_orphan()
-        async with self._open_lock:
-            self._users = max(0, self._users - 1)
-            engine = self._engine
-            if engine is not None and not self._users:
-                self._engine = None
-                await engine.close()
+        await self._engine.close()
+
+    async def _open_engine(self) -> Engine:
+        engine = Engine(self._make_database(), self._clock, self._poll_seconds)
+        await engine.open()
+        return engine
 
     @property
     def wrote_at(self) -> float:
-        return -inf if self._engine is None else self._engine.database.wrote_at
+        engine = self._engine.current
+        return -inf if engine is None else engine.database.wrote_at
 
     async def check(self) -> None:
-        await thread_writes.check(self._opened().database)
+        await thread_writes.check(self._engine.get().database)
 
     # Runs
 
     async def begin(self, new: NewRun) -> tuple[Lease, Batch]:
-        engine = self._opened()
+        engine = self._engine.get()
         check_ids(new.scope, new.thread_id, new.run_id)
         rows = encode_rows(new.events)
         parts = await asyncio.to_thread(cut_input, new.input) if len(new.input) > LARGE else cut_input(new.input)
@@ -180,7 +163,7 @@ class PostgresStore(Store):
         return lease, batch
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
-        engine = self._opened()
+        engine = self._engine.get()
         rows = encode_rows(events)
         projection = None
         if end is not None and end.projection is not None:
@@ -194,7 +177,7 @@ class PostgresStore(Store):
             raise
 
     async def renew(self, lease: Lease, lease_seconds: float) -> bool:
-        return await self._opened().renew(lease, lease_seconds)
+        return await self._engine.get().renew(lease, lease_seconds)
 
     async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
         row = await self._write_leased(lease, _SETTLE, list(interrupt_ids))
@@ -204,10 +187,10 @@ class PostgresStore(Store):
             raise refusals.interrupt_not_claimed(row["unclaimed"], lease.run_id)
 
     async def expired(self) -> Sequence[RunRecord]:
-        return await self._opened().find_expired()
+        return await self._engine.get().find_expired()
 
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
-        engine = self._opened()
+        engine = self._engine.get()
         database = engine.database
         ids = (run.scope, run.thread_id, run.run_id)
         lease = Lease(
@@ -239,13 +222,13 @@ class PostgresStore(Store):
         return lease
 
     async def request_cancel(self, scope: str, thread_id: str, run_id: str, *, unwatched: bool = False) -> RunRecord:
-        run = await thread_writes.request_cancel(self._opened().database, scope, thread_id, run_id, unwatched)
+        run = await thread_writes.request_cancel(self._engine.get().database, scope, thread_id, run_id, unwatched)
         self._wake_control(scope, thread_id)
         return run
 
     async def settle_cancel(self, scope: str, thread_id: str, run_id: str, *, granted: bool) -> None:
         await thread_writes.replace_cancel_request(
-            self._opened().database,
+            self._engine.get().database,
             scope,
             thread_id,
             run_id,
@@ -255,53 +238,53 @@ class PostgresStore(Store):
         self._wake_control(scope, thread_id)
 
     async def cancel_requested(self, lease: Lease) -> CancelRequest:
-        engine = self._opened()
+        engine = self._engine.get()
         return await engine.feed.wait_for_control(
             (lease.scope, lease.thread_id), lambda: queries.read_cancel_request(engine.database, lease), begun=lease
         )
 
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        engine = self._opened()
+        engine = self._engine.get()
         return await engine.feed.wait_for_control(
             (scope, thread_id), lambda: queries.read_settled_run(engine.database, scope, thread_id, run_id)
         )
 
     async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         await thread_writes.watch(engine.database, engine.now, scope, thread_id, run_id, viewer, seconds)
 
     async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         await thread_writes.unwatch(engine.database, engine.now, scope, thread_id, run_id, viewer)
 
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
-        engine = self._opened()
+        engine = self._engine.get()
         ids = (lease.scope, lease.thread_id, lease.run_id)
         return await engine.database.fetchrow(queries.WATCHED, *ids, engine.now, within) is not None
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        return await queries.read_run(self._opened().database, scope, thread_id, run_id)
+        return await queries.read_run(self._engine.get().database, scope, thread_id, run_id)
 
     async def input(self, scope: str, thread_id: str, run_id: str) -> bytes:
-        return await read_input(self._opened().database, scope, thread_id, run_id)
+        return await read_input(self._engine.get().database, scope, thread_id, run_id)
 
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
-        rows = await self._opened().database.fetch(queries.RUNS_OF_THREAD, scope, thread_id)
+        rows = await self._engine.get().database.fetch(queries.RUNS_OF_THREAD, scope, thread_id)
         return [queries.run_record(tuple(row)) for row in rows]
 
     async def run_thread(self, scope: str, run_id: str) -> str | None:
         try:
-            return await queries.find_run_thread(self._opened().database, scope, run_id)
+            return await queries.find_run_thread(self._engine.get().database, scope, run_id)
         except NotFound:  # an id that PostgreSQL cannot store
             return None
 
     # The log
 
     async def token(self, scope: str, thread_id: str, number: int) -> str:
-        return await queries.read_token(self._opened().database, scope, thread_id, number)
+        return await queries.read_token(self._engine.get().database, scope, thread_id, number)
 
     async def last(self, scope: str, thread_id: str) -> int:
-        row = await self._opened().database.fetchrow(queries.LAST, scope, thread_id)
+        row = await self._engine.get().database.fetchrow(queries.LAST, scope, thread_id)
         if row is None:
             raise refusals.no_thread(thread_id)
         return row[0]
@@ -309,10 +292,10 @@ class PostgresStore(Store):
     async def read(
         self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
     ) -> Sequence[Batch]:
-        return (await queries.read_log(self._opened().database, scope, thread_id, after, until, limit))[0]
+        return (await queries.read_log(self._engine.get().database, scope, thread_id, after, until, limit))[0]
 
     def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
-        engine = self._opened()
+        engine = self._engine.get()
         return engine.feed.tail(
             (scope, thread_id),
             after,
@@ -322,7 +305,7 @@ class PostgresStore(Store):
     # Threads
 
     async def thread(self, scope: str, thread_id: str) -> ThreadSummary:
-        return await queries.read_thread(self._opened().database, scope, thread_id)
+        return await queries.read_thread(self._engine.get().database, scope, thread_id)
 
     async def threads(
         self,
@@ -334,42 +317,42 @@ class PostgresStore(Store):
         archived: bool | None = None,
         metadata: MetadataFilter | None = None,
     ) -> Sequence[ThreadSummary]:
-        return await queries.list_threads(self._opened().database, scope, limit, before, agent, archived, metadata)
+        return await queries.list_threads(self._engine.get().database, scope, limit, before, agent, archived, metadata)
 
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
-        return await thread_writes.update_thread(self._opened().database, scope, thread_id, update)
+        return await thread_writes.update_thread(self._engine.get().database, scope, thread_id, update)
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         await thread_writes.delete_thread(engine.database, scope, thread_id)
         self._removed([(scope, thread_id)])
 
     async def prune(self, retention: Retention) -> int:
-        engine = self._opened()
+        engine = self._engine.get()
         removed = await thread_writes.prune(engine.database, engine.now, retention)
         self._removed(removed)
         return len(removed)
 
     async def usage(self, scope: str | None = None) -> Usage:
-        return await queries.read_usage(self._opened().database, scope)
+        return await queries.read_usage(self._engine.get().database, scope)
 
     # Projections
 
     async def projections(self, scope: str, thread_id: str, after: int = 0) -> Sequence[StoredProjection]:
-        return await list_projections(self._opened().database, scope, thread_id, after)
+        return await list_projections(self._engine.get().database, scope, thread_id, after)
 
     async def values(self, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        return await read_values(self._opened().database, scope, thread_id, digests)
+        return await read_values(self._engine.get().database, scope, thread_id, digests)
 
     async def save_projections(self, scope: str, thread_id: str, projections: Mapping[str, RunProjection]) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         parts = {run_id: await _cut(projection) for run_id, projection in projections.items()}
         await save_projections(
             engine.database, engine.now, scope, thread_id, parts, sum(one.size for one in projections.values())
         )
 
     async def _put_inline(self, lease: Lease, projection: CutProjection, size: int) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         scope, thread_id, inline = lease.scope, lease.thread_id, projection.files
         await engine.database.transact(
             lambda db: put_inline_files(engine.database, db, engine.now, scope, thread_id, inline), size
@@ -378,12 +361,12 @@ class PostgresStore(Store):
     # Compaction
 
     async def compactable(self, seconds: float, limit: int = 100) -> Sequence[RunRecord]:
-        engine = self._opened()
+        engine = self._engine.get()
         rows = await engine.database.fetch(queries.COMPACTABLE, engine.now, seconds, limit)
         return [queries.run_record(tuple(row)) for row in rows]
 
     async def compact_run(self, run: RunRecord, events: Sequence[bytes]) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         key = (run.scope, run.thread_id)
         await engine.database.fetch(_COMPACT, *key, run.run_id, run.first, run.last, len(events), join_events(events))
         engine.feed.invalidate(key)
@@ -392,18 +375,18 @@ class PostgresStore(Store):
     # Interrupts, session, recorded effects
 
     async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
-        rows = await self._opened().database.fetch(queries.INTERRUPTS, scope, thread_id)
+        rows = await self._engine.get().database.fetch(queries.INTERRUPTS, scope, thread_id)
         return [queries.interrupt_record(row) for row in rows]
 
     async def interrupt_thread(self, scope: str, interrupt_id: str) -> str | None:
         try:
-            row = await self._opened().database.fetchrow(queries.INTERRUPT_THREAD, scope, interrupt_id)
+            row = await self._engine.get().database.fetchrow(queries.INTERRUPT_THREAD, scope, interrupt_id)
         except NotFound:  # an id that PostgreSQL cannot store
             return None
         return None if row is None else row[0]
 
     async def session(self, scope: str, thread_id: str) -> bytes | None:
-        row = await self._opened().database.fetchrow(queries.SESSION, scope, thread_id)
+        row = await self._engine.get().database.fetchrow(queries.SESSION, scope, thread_id)
         return None if row is None else row[0]
 
     async def record(self, lease: Lease, root_run_id: str, key: str, value: bytes) -> None:
@@ -412,7 +395,7 @@ class PostgresStore(Store):
             raise self._stale(lease)
 
     async def recorded(self, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
-        rows = await self._opened().database.fetch(queries.EFFECTS, scope, thread_id, root_run_id)
+        rows = await self._engine.get().database.fetch(queries.EFFECTS, scope, thread_id, root_run_id)
         return {row[0]: row[1] for row in rows}
 
     # Files
@@ -427,7 +410,7 @@ class PostgresStore(Store):
         thread_id: str | None = None,
         quotas: Quotas | None = None,
     ) -> Blob:
-        engine = self._opened()
+        engine = self._engine.get()
         blob_id = await asyncio.to_thread(hash_blob, scope, data, media_type, filename)
         blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=0.0)
         database = engine.database
@@ -438,25 +421,25 @@ class PostgresStore(Store):
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
         if is_inline(blob_id):
             raise refusals.no_blob(blob_id)
-        return await files.read(self._opened().database, scope, blob_id)
+        return await files.read(self._engine.get().database, scope, blob_id)
 
     async def blob_part(self, scope: str, blob_id: str, start: int, size: int) -> tuple[Blob, bytes]:
         if is_inline(blob_id):
             raise refusals.no_blob(blob_id)
-        return await files.read_range(self._opened().database, scope, blob_id, start, size)
+        return await files.read_range(self._engine.get().database, scope, blob_id, start, size)
 
     async def delete_blob(self, scope: str, blob_id: str) -> None:
         if is_inline(blob_id):
             raise refusals.no_blob(blob_id)
-        await files.delete(self._opened().database, scope, blob_id)
+        await files.delete(self._engine.get().database, scope, blob_id)
 
     # Archives
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
-        return archives.open_snapshot(self._opened().database)
+        return archives.open_snapshot(self._engine.get().database)
 
     async def restore(self, archive: Archive, *, replace: bool = False) -> None:
-        database = self._opened().database
+        database = self._engine.get().database
         if not isinstance(archive, ThreadArchive):
             await archives.restore_rest(database, archive)
             return
@@ -465,20 +448,16 @@ class PostgresStore(Store):
         await archives.restore_thread(database, archive, replace)
         self._removed([(archive.scope, archive.thread_id)])
 
-    def _opened(self) -> Engine:
-        if self._engine is None:
-            raise refusals.not_open()
-        return self._engine
-
     def _wake_control(self, scope: str, thread_id: str) -> None:
         """Wake those who wait for a cancel request or its answer, in all processes."""
-        if self._engine is not None:
-            self._engine.feed.wake_control((scope, thread_id))
-            self._engine.notify([(scope, thread_id)])
+        engine = self._engine.current
+        if engine is not None:
+            engine.feed.wake_control((scope, thread_id))
+            engine.notify([(scope, thread_id)])
 
     def _removed(self, keys: Sequence[tuple[str, str]]) -> None:
         """Wake the readers of removed or replaced threads, and delete the rest of their rows."""
-        engine = self._engine
+        engine = self._engine.current
         if engine is not None and keys:
             for key in keys:
                 engine.feed.invalidate(key)
@@ -487,7 +466,7 @@ class PostgresStore(Store):
 
     async def _write_leased(self, lease: Lease, statement: str, *args: Any) -> Any:
         """Run a statement whose first arguments are the keys of a run and its epoch. Raises ``StaleLease``."""
-        engine = self._opened()
+        engine = self._engine.get()
         try:
             position = await engine.appends.find(lease)
         except StaleLease:
@@ -496,7 +475,7 @@ class PostgresStore(Store):
         return await engine.database.fetchrow(statement, position.thread, position.run, lease.epoch, *args)
 
     def _stale(self, lease: Lease) -> StaleLease:
-        self._opened().disown(lease)
+        self._engine.get().disown(lease)
         return refusals.stale_lease(lease)
 
 

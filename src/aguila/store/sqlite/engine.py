@@ -17,6 +17,7 @@ from aguila.store.polling import Poller, Stamps
 from aguila.store.sqlite import queries, thread_writes
 from aguila.store.sqlite.checkpoint import Checkpointer
 from aguila.store.sqlite.connection import WriteConnection, connect_reader, is_outage, unavailable
+from aguila.store.sqlite.locks import OwnerLocks
 from aguila.store.sqlite.readers import Readers
 from aguila.store.sqlite.wakeup import Listener, Sender
 from aguila.store.sqlite.writer import Job, Writer
@@ -32,12 +33,14 @@ class Engine:
         path: Path,
         connect: Callable[[], WriteConnection],
         *,
+        locks: OwnerLocks,
         busy_seconds: float,
         poll_seconds: float,
         readers: int,
         syncs_commits: bool,
     ) -> None:
         self._loop = asyncio.get_running_loop()
+        self._locks = locks
         self.feed = Feed(before_wait=self._start_polling)
         self._listener = Listener(self._invalidate)
         self._is_registered = False
@@ -57,7 +60,7 @@ class Engine:
         self._polled_version: int | None = None
 
     async def open(self) -> None:
-        """Create or upgrade the file and register for wake-ups. Raises ``StoreUnavailable``."""
+        """Create or upgrade the file, register for wake-ups and lock the owners. Raises ``StoreUnavailable``."""
         try:
             self._listener.open()
             token, port = self._listener.token, self._listener.port
@@ -66,6 +69,7 @@ class Engine:
             else:
                 await self.write(lambda db: thread_writes.add_peer(db, token, port))
                 self._is_registered = True
+            await self.compute(self._locks.open)
         except BaseException:
             await self.close()
             raise
@@ -85,6 +89,7 @@ class Engine:
         self.writer.stop()
         self._listener.abandon()
         self._readers.close()
+        self._locks.close()
 
     async def close(self) -> None:
         """Finish the queued writes, end the tails, and release the file and the socket.
@@ -102,6 +107,7 @@ class Engine:
             self._listener.close()
             self._poller.stop()
             readers_closed = self._loop.run_in_executor(None, self._readers.close)
+            self._locks.close()
         await readers_closed
 
     def write(

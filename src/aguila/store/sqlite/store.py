@@ -46,6 +46,7 @@ from aguila.store.records import (
     Usage,
 )
 from aguila.store.run_inputs import CutInput, CutProjection, cut_input, cut_projection, is_inline
+from aguila.store.shared_engine import SharedEngine
 from aguila.store.sqlite import archives, queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import connect
 from aguila.store.sqlite.engine import Engine
@@ -103,51 +104,27 @@ class SQLiteStore(Store):
         self._durability: Durability = durability
         self._clock = clock
         self._monotonic = monotonic
-        self._open_lock = asyncio.Lock()
-        self._engine: Engine | None = None
-        self._users = 0
         self._locks = OwnerLocks(self.path)
+        self._engine = SharedEngine(self._open_engine)
 
     @property
     def location(self) -> str:
         return str(self.path.resolve())
 
     async def open(self) -> None:
-        self._drop_orphan()
-        async with self._open_lock:
-            if self._engine is None:
-                engine = self._make_engine()
-                try:
-                    await engine.open()
-                except StoreUnavailable as error:
-                    reason = _explain(self.path, error)
-                    raise StoreUnavailable(f"{self.path} cannot be used as a store: {reason}") from error
-                try:
-                    await engine.compute(self._locks.open)
-                except BaseException:
-                    await engine.close()
-                    raise
-                self._engine = engine
-            self._users += 1
-
-    def _drop_orphan(self) -> None:
-        """Release the engine if its event loop was closed."""
-        if self._engine is not None and self._engine.is_orphaned:
-            self._engine.abandon()
-            self._locks.close()
-            self._engine, self._users, self._open_lock = None, 0, asyncio.Lock()
+        await self._engine.open()
 
     async def close(self) -> None:
-        self._drop_orphan()
-        async with self._open_lock:
-            self._users = max(0, self._users - 1)
-            engine = self._engine
-            if engine is not None and not self._users:
-                self._engine = None
-                try:
-                    await engine.close()
-                finally:  # also if the caller is cancelled
-                    self._locks.close()
+        await self._engine.close()
+
+    async def _open_engine(self) -> Engine:
+        engine = self._make_engine(locks=self._locks)
+        try:
+            await engine.open()
+        except StoreUnavailable as error:
+            reason = _explain(self.path, error)
+            raise StoreUnavailable(f"{self.path} cannot be used as a store: {reason}") from error
+        return engine
 
     @property
     def durability(self) -> Durability:
@@ -155,15 +132,16 @@ class SQLiteStore(Store):
 
     @property
     def wrote_at(self) -> float:
-        return -inf if self._engine is None else self._engine.writer.wrote_at
+        engine = self._engine.current
+        return -inf if engine is None else engine.writer.wrote_at
 
     async def check(self) -> None:
-        await self._opened().write(lambda db: thread_writes.check(db, self._clock()))
+        await self._engine.get().write(lambda db: thread_writes.check(db, self._clock()))
 
     # Runs
 
     def begin(self, new: NewRun) -> Awaitable[tuple[Lease, Batch]]:
-        engine = self._opened()
+        engine = self._engine.get()
         check_ids(new.scope, new.thread_id, new.run_id)
         if len(new.input) > LARGE:
             return self._begin_large(engine, new)
@@ -184,7 +162,7 @@ class SQLiteStore(Store):
         )
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
-        engine = self._opened()
+        engine = self._engine.get()
         rows = encode_rows(events)
         size = size_of_rows(rows)
         batch_events = tuple(events)
@@ -206,14 +184,14 @@ class SQLiteStore(Store):
         await self._write_leased(lease, lambda db: run_writes.settle(db, lease, interrupt_ids), notifies=False)
 
     async def expired(self) -> Sequence[RunRecord]:
-        engine = self._opened()
+        engine = self._engine.get()
         found, has_too_long = await engine.read(queries.find_expired, self._monotonic(), self._locks.is_dead)
         if has_too_long:
             await engine.write(lambda db: run_writes.shorten_leases(db, self._monotonic()))
         return found
 
     async def take_over(self, run: RunRecord, *, owner: str, lease_seconds: float) -> Lease | None:
-        engine = self._opened()
+        engine = self._engine.get()
         locks = self._locks
         lock = locks.hold(owner)
 
@@ -238,32 +216,32 @@ class SQLiteStore(Store):
         )
 
     async def cancel_requested(self, lease: Lease) -> CancelRequest:
-        engine = self._opened()
+        engine = self._engine.get()
         key = (lease.scope, lease.thread_id)
         return await engine.feed.wait_for_control(
             key, lambda: engine.read(queries.read_cancel_request, lease), begun=lease
         )
 
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        engine = self._opened()
+        engine = self._engine.get()
         return await engine.feed.wait_for_control(
             (scope, thread_id), lambda: engine.read(queries.read_settled_run, scope, thread_id, run_id)
         )
 
     async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         lock = self._locks.hold(viewer)
         await engine.write(
             lambda db: run_writes.watch(db, self._monotonic(), scope, thread_id, run_id, viewer, seconds, lock)
         )
 
     async def unwatch(self, scope: str, thread_id: str, run_id: str, *, viewer: str) -> None:
-        await self._opened().write(
+        await self._engine.get().write(
             lambda db: run_writes.unwatch(db, self._monotonic(), scope, thread_id, run_id, viewer)
         )
 
     async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
-        found, dead = await self._opened().read(
+        found, dead = await self._engine.get().read(
             queries.has_viewers, self._monotonic(), within, lease, self._locks.is_dead
         )
         for viewer in dead:  # the time of death is unknown; record now, so that ``within`` counts from here
@@ -271,13 +249,13 @@ class SQLiteStore(Store):
         return found
 
     async def run(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
-        return await self._opened().read(queries.read_run, scope, thread_id, run_id)
+        return await self._engine.get().read(queries.read_run, scope, thread_id, run_id)
 
     async def input(self, scope: str, thread_id: str, run_id: str) -> bytes:
-        return await self._opened().read(read_input, scope, thread_id, run_id)
+        return await self._engine.get().read(read_input, scope, thread_id, run_id)
 
     async def runs(self, scope: str, thread_id: str) -> Sequence[RunRecord]:
-        return await self._opened().read(queries.list_runs, scope, thread_id)
+        return await self._engine.get().read(queries.list_runs, scope, thread_id)
 
     async def run_thread(self, scope: str, run_id: str) -> str | None:
         return await self._find_thread(queries.find_run_thread, scope, run_id)
@@ -285,18 +263,18 @@ class SQLiteStore(Store):
     # The log
 
     async def last(self, scope: str, thread_id: str) -> int:
-        return (await self._opened().read(queries.find_thread, scope, thread_id))[1]
+        return (await self._engine.get().read(queries.find_thread, scope, thread_id))[1]
 
     async def token(self, scope: str, thread_id: str, number: int) -> str:
-        return await self._opened().read(queries.read_token, scope, thread_id, number)
+        return await self._engine.get().read(queries.read_token, scope, thread_id, number)
 
     async def read(
         self, scope: str, thread_id: str, after: int = 0, *, until: int | None = None, limit: int = 1024
     ) -> Sequence[Batch]:
-        return (await self._opened().read(queries.read_log, scope, thread_id, after, until, limit))[0]
+        return (await self._engine.get().read(queries.read_log, scope, thread_id, after, until, limit))[0]
 
     def tail(self, scope: str, thread_id: str, after: int = 0) -> AsyncIterator[Batch]:
-        engine = self._opened()
+        engine = self._engine.get()
         return engine.feed.tail(
             (scope, thread_id),
             after,
@@ -306,7 +284,7 @@ class SQLiteStore(Store):
     # Threads
 
     async def thread(self, scope: str, thread_id: str) -> ThreadSummary:
-        return await self._opened().read(queries.read_thread, scope, thread_id)
+        return await self._engine.get().read(queries.read_thread, scope, thread_id)
 
     async def threads(
         self,
@@ -318,13 +296,13 @@ class SQLiteStore(Store):
         archived: bool | None = None,
         metadata: MetadataFilter | None = None,
     ) -> Sequence[ThreadSummary]:
-        return await self._opened().read(queries.list_threads, scope, limit, before, agent, archived, metadata)
+        return await self._engine.get().read(queries.list_threads, scope, limit, before, agent, archived, metadata)
 
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
-        return await self._opened().write(lambda db: thread_writes.update_thread(db, scope, thread_id, update))
+        return await self._engine.get().write(lambda db: thread_writes.update_thread(db, scope, thread_id, update))
 
     async def delete_thread(self, scope: str, thread_id: str) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         key = (scope, thread_id)
         await engine.write(
             lambda db: thread_writes.delete_thread(db, scope, thread_id),
@@ -334,7 +312,7 @@ class SQLiteStore(Store):
         )
 
     async def prune(self, retention: Retention) -> int:
-        engine = self._opened()
+        engine = self._engine.get()
         removed: list[Key] = []
 
         def remove(db: sqlite3.Connection) -> int:
@@ -348,35 +326,35 @@ class SQLiteStore(Store):
         return await engine.write(remove, removed, invalidate, frees_pages=True)
 
     async def usage(self, scope: str | None = None) -> Usage:
-        return await self._opened().read(queries.read_usage, scope)
+        return await self._engine.get().read(queries.read_usage, scope)
 
     # Projections
 
     async def projections(self, scope: str, thread_id: str, after: int = 0) -> Sequence[StoredProjection]:
-        return await self._opened().read(list_projections, scope, thread_id, after)
+        return await self._engine.get().read(list_projections, scope, thread_id, after)
 
     async def values(self, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        return await self._opened().read(read_values, scope, thread_id, digests)
+        return await self._engine.get().read(read_values, scope, thread_id, digests)
 
     async def save_projections(self, scope: str, thread_id: str, projections: Mapping[str, RunProjection]) -> None:
         parts = {run_id: await self._cut(projection) for run_id, projection in projections.items()}
-        await self._opened().write(
+        await self._engine.get().write(
             lambda db: save_projections(db, self._clock(), scope, thread_id, parts),
             size=sum([projection.size for projection in projections.values()]),
         )
 
     async def _cut(self, projection: RunProjection) -> CutProjection:
         if projection.size > LARGE:
-            return await self._opened().compute(cut_projection, projection)
+            return await self._engine.get().compute(cut_projection, projection)
         return cut_projection(projection)
 
     # Compaction
 
     async def compactable(self, seconds: float, limit: int = 100) -> Sequence[RunRecord]:
-        return await self._opened().read(queries.list_compactable, self._clock() - seconds, limit)
+        return await self._engine.get().read(queries.list_compactable, self._clock() - seconds, limit)
 
     async def compact_run(self, run: RunRecord, events: Sequence[bytes]) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         key = (run.scope, run.thread_id)
         row = join_events(events)
         await engine.write(
@@ -390,13 +368,13 @@ class SQLiteStore(Store):
     # Interrupts, session, recorded effects
 
     async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
-        return await self._opened().read(queries.list_interrupts, scope, thread_id)
+        return await self._engine.get().read(queries.list_interrupts, scope, thread_id)
 
     async def interrupt_thread(self, scope: str, interrupt_id: str) -> str | None:
         return await self._find_thread(queries.find_interrupt_thread, scope, interrupt_id)
 
     async def session(self, scope: str, thread_id: str) -> bytes | None:
-        return await self._opened().read(queries.read_session, scope, thread_id)
+        return await self._engine.get().read(queries.read_session, scope, thread_id)
 
     async def record(self, lease: Lease, root_run_id: str, key: str, value: bytes) -> None:
         await self._write_leased(
@@ -404,7 +382,7 @@ class SQLiteStore(Store):
         )
 
     async def recorded(self, scope: str, thread_id: str, root_run_id: str) -> dict[str, bytes]:
-        return await self._opened().read(queries.read_effects, scope, thread_id, root_run_id)
+        return await self._engine.get().read(queries.read_effects, scope, thread_id, root_run_id)
 
     # Files
 
@@ -418,7 +396,7 @@ class SQLiteStore(Store):
         thread_id: str | None = None,
         quotas: Quotas | None = None,
     ) -> Blob:
-        engine = self._opened()
+        engine = self._engine.get()
         blob_id = await engine.compute(hash_blob, scope, data, media_type, filename)
         blob = Blob(blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock())
         return await engine.write(
@@ -428,25 +406,25 @@ class SQLiteStore(Store):
     async def blob(self, scope: str, blob_id: str) -> tuple[Blob, bytes]:
         if is_inline(blob_id):
             raise refusals.no_blob(blob_id)
-        return await self._opened().read(queries.read_blob, scope, blob_id)
+        return await self._engine.get().read(queries.read_blob, scope, blob_id)
 
     async def blob_part(self, scope: str, blob_id: str, start: int, size: int) -> tuple[Blob, bytes]:
         if is_inline(blob_id):
             raise refusals.no_blob(blob_id)
-        return await self._opened().read(queries.read_blob_part, scope, blob_id, start, size)
+        return await self._engine.get().read(queries.read_blob_part, scope, blob_id, start, size)
 
     async def delete_blob(self, scope: str, blob_id: str) -> None:
         if is_inline(blob_id):
             raise refusals.no_blob(blob_id)
-        await self._opened().write(lambda db: thread_writes.delete_blob(db, scope, blob_id), frees_pages=True)
+        await self._engine.get().write(lambda db: thread_writes.delete_blob(db, scope, blob_id), frees_pages=True)
 
     # Archives
 
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
-        return archives.open_snapshot(self._opened())
+        return archives.open_snapshot(self._engine.get())
 
     async def restore(self, archive: Archive, *, replace: bool = False) -> None:
-        engine = self._opened()
+        engine = self._engine.get()
         if not isinstance(archive, ThreadArchive):
             await engine.write(lambda db: archives.restore_rest(db, archive))
             return
@@ -460,22 +438,17 @@ class SQLiteStore(Store):
             size=archive.size,
         )
 
-    def _opened(self) -> Engine:
-        if self._engine is None:
-            raise refusals.not_open()
-        return self._engine
-
     async def _find_thread(
         self, query: Callable[[sqlite3.Connection, str, str], str | None], scope: str, name: str
     ) -> str | None:
         try:
-            return await self._opened().read(query, scope, name)
+            return await self._engine.get().read(query, scope, name)
         except NotFound:  # an id that UTF-8 cannot encode
             return None
 
     async def _write_control(self, scope: str, thread_id: str, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Write a cancel request or its answer."""
-        engine = self._opened()
+        engine = self._engine.get()
         key = (scope, thread_id)
         return await engine.write(operation, [key], lambda _: engine.feed.wake_control(key))
 
@@ -490,7 +463,7 @@ class SQLiteStore(Store):
         size: int = 0,
     ) -> T:
         """Write with a lease. ``notifies``: other processes may wait for the change."""
-        engine = self._opened()
+        engine = self._engine.get()
         try:
             changed = [(lease.scope, lease.thread_id)] if notifies else ()
             return await engine.write(operation, changed, after, is_short=is_short, size=size)
