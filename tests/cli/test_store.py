@@ -6,6 +6,7 @@ import asyncio
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from demo_store import Demo, aguila, seen, served
@@ -13,7 +14,7 @@ from serving import serving
 
 from aguila import App
 from aguila.cli.demo import agent
-from aguila.store import NewRun, RunEnd, SQLiteStore
+from aguila.store import NewRun, RunEnd, SQLiteStore, run_inputs
 from aguila.store.locations import make_store
 
 THREAD = "(SELECT key FROM threads WHERE thread_id = '{}')"
@@ -50,6 +51,7 @@ DAMAGE = {
     "UPDATE usage SET bytes = bytes + 1 WHERE scope <> x''": "bytes; its quotas count",
     "UPDATE usage SET threads = 0 WHERE scope = x''": "its quotas count 0 threads",
     f"DELETE FROM threads WHERE key = {OPEN}": "rows belong to no thread",
+    f"UPDATE projected_values SET body = CAST('1' AS BLOB) WHERE thread = {OPEN}": "of a projection does not match",
     "UPDATE threads SET touched = 1": "two threads at position 1",
 }
 
@@ -167,6 +169,33 @@ def test_compact_returns_unused_space(demo: Demo, tmp_path: Path) -> None:
     before = path.stat().st_size
     assert aguila("store", "compact", path).exit_code == 0
     assert path.stat().st_size < before - 900_000
+    assert aguila("store", "check", path).exit_code == 0
+
+
+def test_compact_cuts_the_requests_that_an_earlier_version_stored_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "old.db"
+    image = {"type": "image", "source": {"type": "data", "value": "ab" * 20_000, "mimeType": "image/png"}}
+    messages: list[Any] = [{"id": "u0", "role": "user", "content": [image]}]
+    with monkeypatch.context() as earlier:
+        earlier.setattr(run_inputs, "SMALL", 1 << 30)
+        with served(path) as server:
+            for number in range(1, 8):
+                server.events(thread_id="t", run_id=f"r{number}", messages=messages)
+                messages.append({"id": f"u{number}", "role": "user", "content": f"Show me text {'x' * 1000}"})
+            expected = seen(server, [])
+            inputs = [server.get(f"/threads/t/runs/r{number}/input").json() for number in range(1, 8)]
+    before = path.stat().st_size
+    assert aguila("store", "check", path).exit_code == 0
+    assert aguila("store", "compact", path).exit_code == 0
+    assert path.stat().st_size < before / 2
+    done = aguila("store", "check", path)
+    assert (done.exit_code, done.stdout) == (0, "")
+    with served(path) as server:
+        assert seen(server, []) == expected
+        assert [server.get(f"/threads/t/runs/r{number}/input").json() for number in range(1, 8)] == inputs
+        server.events(thread_id="t", run_id="next", messages=messages)
     assert aguila("store", "check", path).exit_code == 0
 
 

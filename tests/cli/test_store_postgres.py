@@ -1,34 +1,17 @@
-"""``aguila store`` on PostgreSQL: a deployment moves there and back, and is the same through the API."""
+"""``aguila store`` on PostgreSQL: ``migrate``, ``check`` and ``stats``. ``test_store.py`` copies to it and back."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+import asyncio
+import json
 
+import asyncpg
 from demo_store import Demo, aguila, seen
 from serving import serving
 
 from aguila import App
 from aguila.cli.demo import agent
 from aguila.store import PostgresStore
-
-
-def test_a_deployment_moves_to_postgres_and_back(
-    demo: Demo, tmp_path: Path, postgres: str, postgres_schema: str
-) -> None:
-    path, told, files = demo
-    url = f"{postgres}?aguila_schema={postgres_schema}"
-    copied = aguila("store", "copy", f"sqlite:///{path}", url)
-    assert copied.exit_code == 0, copied.output
-    app = App(agent, store=PostgresStore(postgres, schema=postgres_schema, patience=30.0), allow_anonymous=True)
-    with serving(app) as server:
-        assert comparable(seen(server, files)) == comparable(told)
-    again = aguila("store", "copy", f"sqlite:///{path}", url)
-    assert again.exit_code == 0, again.output  # equal threads are skipped
-    back = tmp_path / "back.db"
-    assert aguila("store", "copy", url, back).exit_code == 0
-    checked = aguila("store", "check", back)
-    assert checked.exit_code == 0, checked.output
 
 
 def test_migrate_says_what_it_did(postgres: str, postgres_schema: str) -> None:
@@ -39,7 +22,66 @@ def test_migrate_says_what_it_did(postgres: str, postgres_schema: str) -> None:
     assert aguila("store", "migrate", "postgresql://x/y?aguila_color=red").exit_code == 2
 
 
-def comparable(told: dict[str, Any]) -> dict[str, Any]:
-    """Return what the API tells, without the order of threads, which is that of their last change."""
-    threads = sorted(told["/threads"], key=lambda thread: thread["threadId"])
-    return {**told, "/threads": threads}
+THREAD = "(SELECT key FROM {schema}.threads WHERE thread_id = '%s')"
+
+DAMAGE = {
+    f"DELETE FROM {{schema}}.log WHERE thread = {THREAD % 'branches'} AND first = 1": "continues with event",
+    f"UPDATE {{schema}}.threads SET last = last + 3 WHERE key = {THREAD % 'text'}": "the log ends with event",
+    f"UPDATE {{schema}}.threads SET bytes = bytes + 1 WHERE key = {THREAD % 'image'}": "and its row says",
+    "UPDATE {schema}.details SET members = '{}'": "the hashes of its metadata do not match",
+    f"UPDATE {{schema}}.log SET events = '[]' WHERE thread = {THREAD % 'steps'} AND first = 1": "is not a JSON object",
+    f"UPDATE {{schema}}.runs SET outcome = 'fine' WHERE thread = {THREAD % 'open'}": "has the outcome 'fine'",
+    f"UPDATE {{schema}}.interrupts SET claimed_by = 'r' WHERE thread = {THREAD % 'open'}": "is open, but claimed by",
+    f"UPDATE {{schema}}.interrupts SET claimed_by = 'x' WHERE thread = {THREAD % 'interrupt'}": "settled by run 'x'",
+    f"DELETE FROM {{schema}}.inputs WHERE run IN (SELECT key FROM {{schema}}.runs WHERE thread = {THREAD % 'open'})": (
+        "run 'r': it is missing"
+    ),
+    "UPDATE {schema}.messages SET body = '{}'": "does not match its digest",
+    "UPDATE {schema}.projected_values SET body = '{}'": "of a projection does not match its digest",
+    "UPDATE {schema}.blob_parts SET data = 'changed'": "does not match its id",
+    "UPDATE {schema}.blobs SET size = 1": "and its row says 1",
+    "DELETE FROM {schema}.holds": "belongs to no thread and was not stored without one",
+    "UPDATE {schema}.usage SET bytes = bytes + 1": "bytes; its quotas count",
+    "UPDATE {schema}.total_usage SET threads = 0": "its quotas count 0 threads",
+    "INSERT INTO {schema}.sessions (thread, body) VALUES (9999, '')": "sessions: 1 rows belong to no thread",
+    "UPDATE {schema}.threads SET touched = 1": "two threads at position 1",
+}
+
+
+def test_check_and_stats_on_postgres(demo: Demo, postgres: str, postgres_schema: str) -> None:
+    path, told, files = demo
+    url = f"{postgres}?aguila_schema={postgres_schema}"
+    for command in ("check", "stats"):
+        missing = aguila("store", command, url)
+        assert (missing.exit_code, "there is no store" in missing.stderr) == (2, True), missing.output
+    assert aguila("threads", "list", "--store", url).exit_code == 2
+    assert aguila("store", "copy", path, url).exit_code == 0
+    app = App(agent, store=PostgresStore(postgres, schema=postgres_schema, patience=30.0), allow_anonymous=True)
+    with serving(app) as server:
+        seen(server, files)  # stores projections
+        server.events(thread_id="new", run_id="r", messages=[{"id": "m", "role": "user", "content": "Show me text"}])
+        assert server.client.delete("/threads/new").status_code == 204
+    done = aguila("store", "check", url)
+    assert (done.exit_code, done.stdout) == (0, "")
+    one, other = (json.loads(aguila("store", "stats", place, "--json").stdout) for place in (path, url))
+    names = ("threads", "runs", "events", "messages", "open_interrupts", "files", "inline_files", "file_content_bytes")
+    assert {name: one[name] for name in names} == {name: other[name] for name in names}
+    assert other["threads"] == len(told["/threads"])
+    asyncio.run(execute(postgres, [statement.replace("{schema}", postgres_schema) for statement in DAMAGE]))
+    done = aguila("store", "check", url)
+    assert done.exit_code == 1
+    assert [message for message in DAMAGE.values() if message not in done.stdout] == []
+    done = aguila("store", "check", url, "--recount")
+    assert "quotas" not in done.stdout
+    refused = aguila("store", "compact", url)
+    assert (refused.exit_code, "VACUUM FULL" in refused.stderr) == (2, True)
+
+
+async def execute(dsn: str, statements: list[str]) -> None:
+    """Change rows by hand."""
+    db = await asyncpg.connect(dsn)
+    try:
+        for statement in statements:
+            assert await db.execute(statement) not in ("UPDATE 0", "DELETE 0"), statement
+    finally:
+        await db.close()

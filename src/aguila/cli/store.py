@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,8 +15,10 @@ from aguila.cli.output.transcript import escape_controls
 from aguila.cli.threads import CannotUse, Outcome, check_exists, opened, run
 from aguila.store import PostgresStore, Store
 from aguila.store.archive import ThreadArchive
+from aguila.store.checking import Damage
 from aguila.store.copying import Restored, copy_store
 from aguila.store.locations import describe_location, make_store, sqlite_path
+from aguila.store.postgres import check as postgres_check
 from aguila.store.sqlite.check import check_file, compact_file, count_content, rebuild_usage
 from aguila.store.sqlite.migrations import read_schema
 
@@ -24,11 +28,8 @@ def check(location: str, *, as_json: bool, repairs_usage: bool) -> int:
 
     ``repairs_usage``: first count again what each scope holds.
     """
-    path = _existing_file(location)
-    if repairs_usage:
-        rebuild_usage(path)
     count = 0
-    for damage in check_file(path):
+    for damage in _find_damage(location, repairs_usage):
         count += 1
         if as_json:
             sys.stdout.write(msgspec.json.encode(damage).decode() + "\n")
@@ -38,9 +39,30 @@ def check(location: str, *, as_json: bool, repairs_usage: bool) -> int:
     return count
 
 
+def _find_damage(location: str, repairs_usage: bool) -> Iterator[Damage]:
+    store = _postgres_store(location)
+    if store is None:
+        path = _existing_file(location)
+        if repairs_usage:
+            rebuild_usage(path)
+        yield from check_file(path)
+        return
+    database = store.make_database()
+    if repairs_usage:
+        run(postgres_check.rebuild_usage(database))
+    with asyncio.Runner() as runner:
+        found = postgres_check.check_database(database)
+        while (damage := runner.run(anext(found, None))) is not None:
+            yield damage
+
+
 def stats(location: str, *, as_json: bool) -> None:
     """Print the sizes and counts of a store."""
-    found = count_content(_existing_file(location))
+    store = _postgres_store(location)
+    if store is None:
+        found = count_content(_existing_file(location))
+    else:
+        found = run(postgres_check.count_database(store.make_database()))
     if as_json:
         sys.stdout.write(msgspec.json.encode(found).decode() + "\n")
         return
@@ -98,19 +120,32 @@ async def _open_and_close(store: Store) -> None:
 
 def compact(location: str) -> tuple[int, int]:
     """Compact a store; return its bytes before and after."""
+    if _postgres_store(location) is not None:
+        raise CannotUse(
+            f"{describe_location(location)}: PostgreSQL reuses free space by itself (autovacuum); to return it to the "
+            "file system, stop the servers and run VACUUM FULL in the database"
+        )
     path = _existing_file(location)
     before = path.stat().st_size
     compact_file(path)
     return before, path.stat().st_size
 
 
-def _existing_file(location: str) -> Path:
-    """Return the path of an SQLite store. Raise ``CannotUse`` for another kind, or if the file does not exist."""
+def _postgres_store(location: str) -> PostgresStore | None:
+    """Return the store at a location if it is of PostgreSQL. Raise ``CannotUse`` if no store has such a location."""
     try:
-        path = sqlite_path(location)
+        if sqlite_path(location) is not None:
+            return None
+        store = make_store(location, migrate=False)
     except ValueError as error:
         raise CannotUse(str(error)) from None
-    if path is None:
-        raise CannotUse(f"{describe_location(location)} is no SQLite file, the only kind of store with this command")
+    assert isinstance(store, PostgresStore)  # noqa: S101 - there is no third kind of location
+    return store
+
+
+def _existing_file(location: str) -> Path:
+    """Return the path of an SQLite store. Raise ``CannotUse`` if the file does not exist."""
+    path = sqlite_path(location)
+    assert path is not None  # noqa: S101 - see _postgres_store
     check_exists(path)
     return path

@@ -79,7 +79,7 @@ async def opened(location: str, *, create: bool = False) -> AsyncGenerator[Store
     """Open a store. Raise ``CannotUse`` if there is none, unless ``create``."""
     try:
         path = sqlite_path(location)
-        store = make_store(location)
+        store = make_store(location, migrate=create)
     except ValueError as error:
         raise CannotUse(str(error)) from None
     if path is not None and not create:

@@ -19,14 +19,19 @@ _PASSWORD: Final = re.compile(r"(://[^:/?#@]*:)[^/?#]*(?=@)")
 
 
 def make_store(
-    location: str | os.PathLike[str], *, busy_seconds: float = 5.0, durability: Durability = "process"
+    location: str | os.PathLike[str],
+    *,
+    busy_seconds: float = 5.0,
+    durability: Durability = "process",
+    migrate: bool = True,
 ) -> Store:
     """Make the store at a location. Raises ``ValueError`` if no store has such a location.
 
     As in SQLAlchemy, the path follows ``sqlite:///``: ``sqlite:///threads.db`` is relative, ``sqlite:////var/threads.db``
     is absolute. Options of ``PostgresStore`` are parameters of its URL: ``?aguila_schema=...&aguila_wakeups=poll``.
     ``busy_seconds`` is how long a call may wait for a store that is locked or away.
-    ``durability`` is for SQLite; a committed transaction of PostgreSQL always survives the loss of power.
+    ``durability`` is for SQLite; a committed transaction of PostgreSQL always survives the loss of power. ``migrate``
+    is for PostgreSQL: whether opening the store creates or upgrades its schema.
     """
     path = sqlite_path(location)
     if path is not None:
@@ -36,7 +41,7 @@ def make_store(
         from aguila.store.postgres.store import PostgresStore
 
         dsn, options = _take_options(text)
-        return PostgresStore(dsn, patience=busy_seconds, **options)
+        return PostgresStore(dsn, patience=busy_seconds, migrate=migrate, **options)
     raise ValueError(
         f"no store for {describe_location(location)!r}; use a path, sqlite:///path or postgresql://user@host/database"
     )

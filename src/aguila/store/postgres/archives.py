@@ -68,17 +68,27 @@ ON CONFLICT (thread) DO UPDATE SET last = greatest(removed.last, excluded.last)
 
 
 @asynccontextmanager
-async def open_snapshot(database: Database) -> AsyncGenerator[Snapshot]:
-    """Hold one read transaction open on a connection of its own."""
-    db = await database.retry(database.connect)
+async def begin_snapshot(database: Database) -> AsyncGenerator[Any]:
+    """Hold one read transaction open on a connection of its own. The first read fixes the snapshot."""
+    db = await database.connect_first()
     try:
         with outages_as_unavailable():
             transaction = db.transaction(isolation="repeatable_read", readonly=True)
             await transaction.start()
-            await db.execute(database.sql("SELECT 1 FROM aguila.threads LIMIT 1"))  # the first read fixes the snapshot
-        yield _Snapshot(database, db)
+            # The transaction is idle while its caller writes what it has read, however long that takes.
+            await db.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+        yield db
     finally:
         await database.drop(db)
+
+
+@asynccontextmanager
+async def open_snapshot(database: Database) -> AsyncGenerator[Snapshot]:
+    """Return one state of the store."""
+    async with begin_snapshot(database) as db:
+        with outages_as_unavailable():
+            await db.execute(database.sql("SELECT 1 FROM aguila.threads LIMIT 1"))  # fixes the snapshot
+        yield _Snapshot(database, db)
 
 
 class _Snapshot(Snapshot):

@@ -122,7 +122,7 @@ class Database:
 
     async def _once(self, use: Callable[[Any], Awaitable[T]]) -> T:
         """Call ``use`` with a connection of its own. Raises ``StoreUnavailable``."""
-        db = await self._connect_first()
+        db = await self.connect_first()
         try:
             return await use(db)
         except (self.driver.PostgresError, self.driver.InterfaceError, OSError) as error:
@@ -130,7 +130,8 @@ class Database:
         finally:
             await self.drop(db)
 
-    async def _connect_first(self) -> Any:
+    async def connect_first(self) -> Any:
+        """Open a connection, of which it is not known yet whether it can be. Raises ``StoreUnavailable``."""
         try:
             return await self.retry(self.connect)
         except self.driver.PostgresError as error:  # no such user or database

@@ -103,7 +103,7 @@ class PostgresStore(Store):
         if pool < 1:
             raise ValueError(f"pool is {pool}; a store needs at least one connection")
         self._dsn = dsn
-        self._make_database = partial(
+        self.make_database = partial(
             Database,
             dsn,
             schema=check_schema_name(schema),
@@ -112,6 +112,7 @@ class PostgresStore(Store):
             patience=patience,
             migrates=migrate,
         )
+        """Return new connections to the database, which are not open yet."""
         self._poll_seconds = _POLL_SECONDS[wakeups] if poll_seconds is None else poll_seconds
         self._clock = clock
         self._engine = SharedEngine(self._open_engine)
@@ -126,7 +127,7 @@ class PostgresStore(Store):
 
     async def migrate(self) -> tuple[int, int]:
         """Create or upgrade the schema; return its version before and after. Raises ``StoreUnavailable``."""
-        return await self._make_database().migrate()
+        return await self.make_database().migrate()
 
     async def open(self) -> None:
         await self._engine.open()
@@ -135,7 +136,7 @@ class PostgresStore(Store):
         await self._engine.close()
 
     async def _open_engine(self) -> Engine:
-        engine = Engine(self._make_database(), self._clock, self._poll_seconds)
+        engine = Engine(self.make_database(), self._clock, self._poll_seconds)
         await engine.open()
         return engine
 

@@ -20,7 +20,7 @@ from aguila.store.archive import (
 )
 from aguila.store.encoding import decode_row, encode_rows, join_events, size_of_rows
 from aguila.store.feed import Key
-from aguila.store.records import Batch, Lease
+from aguila.store.records import Batch
 from aguila.store.run_inputs import StoredJSON
 from aguila.store.sqlite import queries, run_writes, thread_writes
 from aguila.store.sqlite.connection import is_outage, unavailable
@@ -248,13 +248,6 @@ def restore_thread(db: sqlite3.Connection, archive: ThreadArchive, replace: bool
 
 def _write_run(db: sqlite3.Connection, thread: int, archive: ThreadArchive, run: ArchivedRun) -> None:
     record = run.record
-    lease = Lease(
-        scope=archive.scope,
-        thread_id=archive.thread_id,
-        run_id=record.run_id,
-        epoch=record.epoch,
-        owner=record.owner,
-    )
     key = row_id(
         db.execute(
             """
@@ -269,4 +262,4 @@ def _write_run(db: sqlite3.Connection, thread: int, archive: ThreadArchive, run:
             ),
         ).lastrowid
     )  # fmt: skip
-    write_input(db, archive.created_at, thread, lease, key, archive.input_of(run))
+    write_input(db, archive.created_at, thread, archive.scope, archive.thread_id, key, archive.input_of(run))

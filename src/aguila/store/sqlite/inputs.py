@@ -6,13 +6,14 @@ import sqlite3
 
 import msgspec
 
-from aguila.store.records import Lease
 from aguila.store.run_inputs import (
     MAX_DEPTH,
+    SMALL,
     CutInput,
     ListDelta,
     StoredJSON,
     compare_lists,
+    cut_input,
     inline_file,
     inline_id,
     join_input,
@@ -30,7 +31,9 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(tuple[tuple[int, bytes], ...]).decode
 
 
-def write_input(db: sqlite3.Connection, now: float, thread: int, lease: Lease, run: int, new: CutInput) -> None:
+def write_input(
+    db: sqlite3.Connection, now: float, thread: int, scope: str, thread_id: str, run: int, new: CutInput
+) -> None:
     """Store the request of a run. ``thread`` and ``run`` are keys of rows; the caller counts the size of the body."""
     if new.digests is None:
         insert(db, _INSERT, (run, None, None, None, None), new.body.text)
@@ -52,7 +55,7 @@ def write_input(db: sqlite3.Connection, now: float, thread: int, lease: Lease, r
     if size:
         db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (size, thread))
     for digest, data in new.files.items():
-        thread_writes.put_blob(db, lease.scope, inline_file(digest, data, now), data, lease.thread_id)
+        thread_writes.put_blob(db, scope, inline_file(digest, data, now), data, thread_id)
 
 
 def read_input(db: sqlite3.Connection, scope: str, thread_id: str, run_id: str) -> bytes:
@@ -77,6 +80,39 @@ def read_stored(db: sqlite3.Connection, run: int) -> tuple[StoredJSON, bytes | N
     files, body, messages = db.execute(_INPUT, (run,)).fetchone()
     text = StoredJSON(read_value(db, body, "inputs", "body", run), decode_files(files))
     return text, None if messages is None else _read_list(db, run)[0]
+
+
+def cut_whole_inputs(db: sqlite3.Connection, now: float) -> None:
+    """Cut the requests that earlier schemas stored whole. Each thread is a transaction."""
+    threads = db.execute(
+        """
+        SELECT DISTINCT t.key, t.scope, t.thread_id FROM inputs i JOIN runs r ON r.key = i.run
+        JOIN threads t ON t.key = r.thread WHERE i.messages IS NULL AND length(i.body) > ?
+        """,
+        (SMALL,),
+    ).fetchall()
+    for thread, scope, thread_id in threads:
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            runs = db.execute(
+                """
+                SELECT r.key FROM runs r JOIN inputs i ON i.run = r.key
+                WHERE r.thread = ? AND i.messages IS NULL AND length(i.body) > ? ORDER BY r.key
+                """,
+                (thread, SMALL),
+            ).fetchall()
+            for (run,) in runs:
+                body, _ = read_stored(db, run)
+                new = cut_input(body.text)
+                if new.digests is None:
+                    continue
+                db.execute("DELETE FROM inputs WHERE run = ?", (run,))
+                write_input(db, now, thread, scope, thread_id, run, new)
+                db.execute("UPDATE threads SET bytes = bytes + ? WHERE key = ?", (new.body.size - body.size, thread))
+            db.execute("COMMIT")
+        finally:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
 
 
 def decode_files(files: bytes | None) -> tuple[tuple[int, bytes], ...]:

@@ -100,7 +100,7 @@ def begin(
             new.lease_seconds, monotonic + new.lease_seconds, now, lock, new.sent_run_id,
         ),
     )  # fmt: skip
-    write_input(db, now, thread, lease, run, input)
+    write_input(db, now, thread, lease.scope, lease.thread_id, run, input)
     for interrupt_id in new.claims:
         db.execute(
             "UPDATE interrupts SET status = 'claimed', claimed_by = ? WHERE thread = ? AND interrupt_id = ?",
