@@ -66,8 +66,15 @@ def seen(server: Server, files: list[str]) -> dict[str, Any]:
             run_path = f"{path}/runs/{run['runId']}"
             found[f"{path}?run={run['runId']}"] = server.get(f"{path}?run={run['runId']}").json()
             found[run_path] = server.get(run_path).json()
+            found[f"{run_path}/input"] = server.get(f"{run_path}/input").json()
             with server.stream("GET", f"{run_path}/events") as stream:
                 found[f"{run_path}/events"] = stream.frames()
+        found[f"{path}/events"] = server.get(f"{path}/events?times=true&protocolVersion=1.1").text
+        found[f"{path} joined"] = server.events(
+            path="/connect", thread_id=summary["threadId"], run_id="joins", messages=[]
+        )
+    for query in ("archived=true", "metadataKey=k"):
+        found[f"/threads?{query}"] = [one["threadId"] for one in server.get(f"/threads?{query}").json()["threads"]]
     for file in files:
         found[file] = server.get(f"/files/{file}").content
     return found

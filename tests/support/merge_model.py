@@ -77,6 +77,28 @@ class Model:
                 there.add(result.id)
         return kept
 
+    def name(
+        self, base: list[tuple[Message, str | None]], sent: list[Message], unnamed: set[int], run_id: str
+    ) -> list[Message]:
+        """Give ids to the messages at these places, which came without: the thread's, for what it begins with."""
+        if not unnamed:
+            return sent
+        left = [held for held, _ in base]
+        known: list[Message] = []
+        for at, one in enumerate(sent):
+            while left and left[0].role in UNSENT and left[0].role != one.role:
+                del left[0]
+            if not left or (at not in unnamed and one.id != left[0].id) or replace(one, id=left[0].id) != left[0]:
+                break
+            known.append(left.pop(0))
+        has_answer = any(one.role == "assistant" for one in known)
+        if not has_answer and (left or len(sent) == len(known)):
+            known = []  # it may be a coincidence
+        return [
+            known[at] if at < len(known) else replace(one, id=f"{run_id}-message-{at + 1}") if at in unnamed else one
+            for at, one in enumerate(sent)
+        ]
+
     def begin(self, base: list[tuple[Message, str | None]], sent: list[Message]) -> list[tuple[Message, str | None]]:
         by_id = {one.id: one for one in sent}
         shared = [i for i, (held, _) in enumerate(base) if held.role != "system" and held.id in by_id]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from stored_threads import SCOPE, THREAD, agent_input, append_events, begin_run,
 
 from aguila import App
 from aguila.codec import decode, encode, encode_event
+from aguila.errors import StoreUnavailable
 from aguila.protocol import (
     AssistantMessage,
     Message,
@@ -31,7 +33,7 @@ from aguila.server.history.message_ids import PLACEHOLDER_PREFIX
 from aguila.server.history.projection import EndingRun, Projections
 from aguila.server.history.run_changes import FORMAT
 from aguila.server.history.thread_reader import ThreadLog, ThreadReader
-from aguila.store import MemoryStore, RunEnd, RunProjection, SQLiteStore, Store
+from aguila.store import MemoryStore, PostgresStore, RunEnd, RunProjection, SQLiteStore, Store
 from aguila.store.archive import RUN_LOST
 
 pytestmark = pytest.mark.anyio
@@ -245,9 +247,20 @@ class Crashing:
         self.store = store
         self.rng = rng
         self.projections = Projections(store, warn=ignore)
+        lost = random.Random(rng.random())
+        save = store.save_projections
+
+        async def save_or_die(scope: str, thread_id: str, projections: Mapping[str, RunProjection]) -> None:
+            """Store what was computed for a reader, unless the process dies before."""
+            if lost.random() < 0.3:
+                raise StoreUnavailable("the process is dead")
+            await save(scope, thread_id, projections)
+
+        store.save_projections = save_or_die  # type: ignore[method-assign]
 
     async def restart(self) -> None:
-        if isinstance(self.store, SQLiteStore):
+        await settle(self.projections)
+        if not isinstance(self.store, MemoryStore):
             await self.store.close()
             await self.store.open()
         self.projections = Projections(self.store, warn=ignore)
@@ -299,12 +312,17 @@ async def play_law(store: Store, seed: int, runs: int) -> None:
         parent = play.rng.choice(list(model.ends)) if model.ends and play.rng.random() < 0.25 else None
         base = model.ends.get(parent or latest or "", [])
         sent = play.sends([message for message, _ in base])
-        given = decode(encode(agent_input(run_id, *sent, parent_run_id=parent)), RunAgentInput)
+        unnamed = {at for at in range(len(sent)) if play.rng.random() < 0.8} if play.rng.random() < 0.2 else set[int]()
+        bare = [
+            replace(one, id=f"{PLACEHOLDER_PREFIX}{at + 1}") if at in unnamed else one for at, one in enumerate(sent)
+        ]
+        given = decode(encode(agent_input(run_id, *bare, parent_run_id=parent)), RunAgentInput)
         events, made = play.says()
         if not await process.run(given, events):
             made = []
         before = parent or latest
-        kept = model.keep_results(before, given.messages)
+        read = decode(encode(agent_input(run_id, *sent)), RunAgentInput).messages
+        kept = model.keep_results(before, model.name(base, read, unnamed, run_id))
         model.ends[run_id] = [*model.begin(base, kept), *((one, run_id) for one in made)]
         own = {one.tool_call_id: one for one in made if isinstance(one, ToolMessage)}
         model.results[run_id] = {**model.results.get(before or "", {}), **own}
@@ -331,6 +349,13 @@ async def test_the_law_of_merging_holds_after_a_crash_at_any_write(seed: int, ru
 @pytest.mark.parametrize("seed", range(8))
 async def test_the_law_of_merging_holds_on_a_file_after_a_crash_at_any_write(tmp_path: Path, seed: int) -> None:
     await play_law(SQLiteStore(tmp_path / "threads.db"), seed, 12)
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_the_law_of_merging_holds_on_postgres_after_a_crash_at_any_write(
+    postgres: str, postgres_schema: str, seed: int
+) -> None:
+    await play_law(PostgresStore(postgres, schema=postgres_schema, patience=30.0), seed, 8)
 
 
 @settings(max_examples=40, deadline=None)
