@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -229,6 +229,39 @@ async def test_joining_a_long_thread_does_not_hold_the_event_loop() -> None:
         slices.stop()
     assert len(view.conversation.messages) == 800
     assert slices.longest < allowed(0.02)
+    await store.close()
+
+
+async def test_other_tasks_run_between_two_reads_of_values_in_memory() -> None:
+    """A store in memory never waits, so its reader does."""
+    turn = 0
+    reads: list[int] = []
+
+    class Watched(MemoryStore):
+        async def values(self, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
+            reads.append(turn)
+            return dict(await super().values(scope, thread_id, digests))
+
+    async def count_turns() -> None:
+        nonlocal turn
+        while True:
+            turn += 1
+            await asyncio.sleep(0)
+
+    store = Watched()
+    await store.open()
+    for number in range(200):
+        given = agent_input(f"r{number}", user(f"u{number}", "x"))
+        await write_run(store, given, text_message(f"a{number}", f"{number}"))
+    first = Projections(store, history="server", warn=ignore)
+    await first.load(SCOPE, THREAD)
+    await settle(first)
+    reads.clear()
+    counting = asyncio.create_task(count_turns())
+    await Projections(store, history="server", warn=ignore).load(SCOPE, THREAD)
+    counting.cancel()
+    assert len(reads) > 2
+    assert len(set(reads)) == len(reads)
     await store.close()
 
 

@@ -496,6 +496,7 @@ class ThreadReader:
         for at in range(0, len(missing), _SLICE):
             found = await log.store.values(log.scope, log.thread_id, missing[at : at + _SLICE])
             await values.load(found, states=states)
+            await asyncio.sleep(0)  # a store in memory answers at once
 
     async def _load_known(self) -> None:
         """Load the known messages of the runs that were read from stored projections."""
