@@ -15,6 +15,7 @@ from serving import Server, serving
 from aguila import App
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
 from aguila.client import AsyncClient, Client
+from aguila.client.middleware import Stage
 from aguila.client.transports.asgi import ASGITransport
 from aguila.codec.json.decoder import EventDecoder
 from aguila.codec.sse import SSEParser
@@ -124,3 +125,38 @@ def test_a_thread_of_several_megabytes_is_refreshed(is_async: bool) -> None:
                 other = client.thread("t")
                 other.refresh()
                 assert other.messages[-1].content == text
+
+
+@pytest.mark.parametrize("has_middleware", [False, True])
+async def test_other_tasks_run_while_many_events_of_one_read_are_consumed(has_middleware: bool) -> None:
+    ids = b'"threadId":"t","runId":"r"'
+    unknown = b'data: {"type":"SPELL"}\n\n' * 1000
+    body = b'data: {"type":"RUN_STARTED",%b}\n\n%bdata: {"type":"RUN_FINISHED",%b}\n\n' % (ids, unknown, ids)
+    turns: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def count() -> None:
+        turn = 0
+        while True:
+            turn += 1
+            turns.append(turn)
+            await asyncio.sleep(0)
+
+    counting = asyncio.create_task(count())
+    seen: list[int] = []
+    transport = ASGITransport(app, lifespan=False)
+    middleware = [Stage] if has_middleware else []
+    client = AsyncClient(
+        "http://x", transport=transport, warn=lambda _: seen.append(turns[-1]), middleware=middleware, reconnect=None
+    )
+    async with client:
+        run = client.thread("t").run("hello", run_id="r")
+        events = [event async for event in run]
+    counting.cancel()
+    assert isinstance(events[-1], RunFinishedEvent)
+    assert len(seen) >= 1000
+    assert max(seen.count(turn) for turn in set(seen)) <= 128

@@ -264,6 +264,8 @@ class SSEParser:
     def _frames(self, blocks: list[bytes]) -> list[Frame]:
         frames: list[Frame] = []
         reader = self._reader
+        if b"" in blocks:
+            blocks = [block for block in blocks if block]  # a flood of blank lines
         if not reader.oversize and not (blocks and len(blocks[0]) > LARGE):  # the general case copies it once less
             # Nearly all streams have one data line per frame. Parsing them together halves the cost of a frame.
             limit = self._max_size + 6

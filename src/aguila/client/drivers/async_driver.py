@@ -10,7 +10,18 @@ from inspect import isawaitable
 from typing import Any, TypeVar
 
 from aguila.chat.tools import FunctionTool
-from aguila.client.drivers.effects import Authorize, CallTools, Close, Compute, Head, Open, Program, Read, Sleep
+from aguila.client.drivers.effects import (
+    Authorize,
+    CallTools,
+    Close,
+    Compute,
+    GiveWay,
+    Head,
+    Open,
+    Program,
+    Read,
+    Sleep,
+)
 from aguila.client.settings import ClientCore, auth_headers
 from aguila.client.tools import PlannedCall
 from aguila.client.transports.base import AsyncResponse, AsyncTransport
@@ -72,6 +83,8 @@ class AsyncDriver:
                 raise AuthFailed(error) from error
         if kind is Sleep:
             return await asyncio.sleep(effect.seconds)
+        if kind is GiveWay:
+            return await asyncio.sleep(0)
         if kind is Compute:
             return await asyncio.to_thread(effect.work)
         assert kind is CallTools  # noqa: S101

@@ -53,6 +53,10 @@ class Sleep(msgspec.Struct, frozen=True):
     seconds: float
 
 
+class GiveWay(msgspec.Struct, frozen=True):
+    """Let other tasks of the event loop run, if there is one."""
+
+
 class Compute(msgspec.Struct, frozen=True):
     """Run slow work, off the event loop if there is one, and return its result."""
 

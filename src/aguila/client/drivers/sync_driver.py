@@ -9,7 +9,18 @@ from contextvars import copy_context
 from inspect import isawaitable
 from typing import Any, TypeVar
 
-from aguila.client.drivers.effects import Authorize, CallTools, Close, Compute, Head, Open, Program, Read, Sleep
+from aguila.client.drivers.effects import (
+    Authorize,
+    CallTools,
+    Close,
+    Compute,
+    GiveWay,
+    Head,
+    Open,
+    Program,
+    Read,
+    Sleep,
+)
 from aguila.client.settings import ClientCore, auth_headers
 from aguila.client.tools import PlannedCall
 from aguila.client.transports.base import Response, Transport
@@ -67,6 +78,8 @@ class SyncDriver:
                 raise AuthFailed(error) from error
         if kind is Sleep:
             return self.core.closed.wait(effect.seconds)
+        if kind is GiveWay:
+            return None
         if kind is Compute:
             return effect.work()
         assert kind is CallTools  # noqa: S101

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from aguila.client.drivers.effects import Close, Compute, Head, Program, Read, Sleep
+from aguila.client.drivers.effects import Close, Compute, GiveWay, Head, Program, Read, Sleep
 from aguila.client.middleware import Chain
 from aguila.client.requests.http_requests import explain_failure, open_response, read_body, rejection
 from aguila.client.requests.urls import merge_headers
@@ -38,7 +38,7 @@ from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.notices import Notice
 from aguila.codec.sse import Frame
 from aguila.errors import AguilaError, HTTPRejected, LimitExceeded, ProtocolError, StreamTruncated, TransportFailed
-from aguila.offload import LARGE
+from aguila.offload import LARGE_JSON
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
 from aguila.stream.consumer import Raw
@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     from aguila.client.settings import Settings
 
 T = TypeVar("T")
+
+_MAX_FRAMES = 128
+"""How many events are consumed in one turn of the event loop: some milliseconds, if each is refused or translated."""
+
+_MAX_PARSED = 2 * LARGE_JSON
+"""Bytes of frames that are parsed without offloading: more than one read and the beginning of an event."""
 
 _MAX_BODY = 1 << 20  # bytes of a response that is not a stream
 _RETRIABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -227,12 +233,10 @@ class RunStream:
                 yield Close()
                 self._budget.check_time()
                 return explain_failure(error, limits.name, timeouts)
-            # An incomplete event is copied and decoded when it ends. A large one would block the event loop.
-            is_large = reader.buffered + len(data) > LARGE
-            if is_large and data:
-                frames = yield from _offloaded(partial(reader.feed, data))
-            else:
-                frames = reader.feed(data) if data else self._last_frames(reader)
+            # An incomplete event is copied and parsed when it ends. A large one would block the event loop.
+            size = reader.buffered + len(data)
+            parse = partial(reader.feed, data) if data else partial(self._last_frames, reader)
+            frames = parse() if size <= _MAX_PARSED else (yield from _offloaded(parse))
             try:
                 self._budget.spend(len(data), len(frames))
             except LimitExceeded as error:
@@ -247,7 +251,7 @@ class RunStream:
                 frames = self._without_repeated(frames, self._is_new_frame)
             if frames:
                 self._has_run_ended = False
-                yield from self._deliver(frames, is_large=is_large)
+                yield from self._deliver(frames, size)
                 if self._failure is not None:
                     raise self._failure
                 if self._is_done:
@@ -294,21 +298,21 @@ class RunStream:
     # Delivering. The caller may leave after any event. So each event is consumed when the caller asks for it, by a
     # generator that the drivers iterate. An error is kept in ``_failure`` and raised by ``_read``.
 
-    def _deliver(self, frames: list[Frame], *, is_large: bool) -> Program[None]:
-        """Yield generators of the events in these frames."""
-        if self._chain or self._old_peer_decoder is not None:
-            yield self._consume_changed(frames)
-        elif not is_large:
-            yield self._consume(frames)
-        else:
-            for frame in frames:
-                if len(frame.data) > LARGE:
-                    events = yield from _offloaded(partial(self._consumer.decode, frame.data))
-                    yield self._consume_decoded(frame, events)
-                else:
-                    yield self._consume([frame])
-                if self._failure is not None or self._is_done:
-                    return
+    def _deliver(self, frames: list[Frame], size: int) -> Program[None]:
+        """Yield generators of the events in these frames, of at most ``size`` bytes. Other tasks may run in between."""
+        is_changed = bool(self._chain) or self._old_peer_decoder is not None
+        for slice_ in _slices(frames, size):
+            if slice_[0] is not frames[0]:
+                yield GiveWay()
+            if is_changed:
+                yield self._consume_changed(slice_)
+            elif len(slice_[0].data) > LARGE_JSON:
+                events = yield from _offloaded(partial(self._consumer.decode, slice_[0].data))
+                yield self._consume_decoded(slice_[0], events)
+            else:
+                yield self._consume(slice_)
+            if self._failure is not None or self._is_done:
+                return
 
     def _consume(self, frames: list[Frame]) -> Iterator[Event]:
         """Yield the events of frames that no middleware sees."""
@@ -503,6 +507,21 @@ class RunStream:
 
 class _LaterRun(Exception):
     """A run started after the requested one: it is not consumed, and the stream is left."""
+
+
+def _slices(frames: list[Frame], size: int) -> Iterator[list[Frame]]:
+    """Split frames of at most ``size`` bytes into slices of few and small ones. A large frame is a slice of its own."""
+    if size <= LARGE_JSON:
+        for start in range(0, len(frames), _MAX_FRAMES):
+            yield frames[start : start + _MAX_FRAMES]
+        return
+    start = size = 0
+    for at, frame in enumerate(frames):
+        size += len(frame.data)
+        if at - start == _MAX_FRAMES or (size > LARGE_JSON and at > start):
+            yield frames[start:at]
+            start, size = at, len(frame.data)
+    yield frames[start:]
 
 
 def _offloaded(work: Callable[[], T]) -> Program[T]:

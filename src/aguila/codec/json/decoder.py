@@ -8,7 +8,6 @@ members with notices (``validation``), and converted to the same types (PROC-7, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
 from typing import Any, Final, Literal, TypedDict, TypeVar, get_args, get_origin, overload
 
 import msgspec
@@ -145,7 +144,7 @@ class EventDecoder:
         """Decode the texts from ``start`` on, up to the first that the typed decoder refuses; that one is not fed."""
         events = self._all_exact(texts) if start == 0 else None
         if events is None:
-            events = list(self._leading_exact(islice(texts, start, None)))
+            events = list(self._leading_exact(texts, start))
         self._next_index += len(events)
         return events
 
@@ -164,8 +163,9 @@ class EventDecoder:
                     return events[:i]
         return events
 
-    def _leading_exact(self, texts: Iterable[bytes]) -> Iterator[Event]:
-        for data in texts:
+    def _leading_exact(self, texts: Sequence[bytes], start: int) -> Iterator[Event]:
+        for at in range(start, len(texts)):
+            data = texts[at]
             if len(data) > self._unchecked_size:
                 return
             try:
