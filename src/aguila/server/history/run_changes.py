@@ -135,7 +135,7 @@ class ThreadValues:
 
     async def add(self, values: Iterable[Any], kind: Any = Message) -> None:
         """Make these values some of the thread's."""
-        known = self._digests
+        known, budget = self._digests, _SLICE
         for value in values:
             if id(value) in known:
                 continue
@@ -145,6 +145,10 @@ class ThreadValues:
             else:
                 self._add(digest, value, len(text))
                 self._unsaved[digest] = text if is_exact else None
+            budget -= len(text) + 256
+            if budget < 0:
+                budget = _SLICE
+                await asyncio.sleep(0)
 
     def digest(self, value: Any) -> bytes:
         """Return the digest of a value that was added."""

@@ -43,7 +43,7 @@ MAX_CACHED_ENDS: Final = 8
 """Of how many earlier runs of a thread the projection is cached, for branches."""
 
 _SLICE: Final = 128
-"""Runs or values that are read before other tasks may run."""
+"""Runs, values or events that are read before other tasks may run."""
 
 _MAX_MERGED: Final = 256
 """Deltas that are reduced as one."""
@@ -253,9 +253,12 @@ class ThreadReader:
 
     async def feed(self, events: Sequence[bytes], run: EndingRun | None = None) -> None:
         """Continue with events of the log. ``run`` is their run, if the caller knows it."""
-        at = 0
+        at = fed = 0
         while at < len(events):
             data = events[at]
+            fed += 1
+            if fed % _SLICE == 0:
+                await asyncio.sleep(0)
             count = self._feed_deltas(events, at) if data.startswith(_DELTAS) else 0
             at += max(count, 1)
             if count:
@@ -269,6 +272,8 @@ class ThreadReader:
                     self._branch.feed(event, self.last + 1)
             self.last += 1
             if data.startswith(_TERMINAL_EVENTS) and self._branch is not None:
+                if fed > _SLICE:
+                    await asyncio.sleep(0)
                 await self._close_run(self._branch)
 
     def _feed_deltas(self, events: Sequence[bytes], at: int) -> int:
