@@ -185,6 +185,24 @@ def streams(size: int) -> dict[str, bytes]:
         "many failing patches": _run(
             *[{"type": "STATE_DELTA", "delta": [{"op": "remove", "path": "/x"}]}] * (size // 70)
         ),
+        "failing patches of a large state": _run(
+            {"type": "STATE_SNAPSHOT", "snapshot": {"x": "y" * 1000}},
+            {"type": "STATE_DELTA", "delta": copies[:13]},
+            *[{"type": "STATE_DELTA", "delta": [{"op": "remove", "path": "/x/x"}]}] * (size // 80),
+        ),
+        "copies of a part of a large state": _run(
+            {"type": "STATE_SNAPSHOT", "snapshot": {"x": "y" * 1000}},
+            {"type": "STATE_DELTA", "delta": copies[:12]},
+            *[{"type": "STATE_DELTA", "delta": [{"op": "copy", "from": "/11", "path": "/z"}]}] * (size // 90),
+        ),
+        "copies that are removed again": _run(
+            {"type": "STATE_SNAPSHOT", "snapshot": {"x": "y" * 1000}},
+            {
+                "type": "STATE_DELTA",
+                "delta": copies[:13]
+                + [{"op": "copy", "from": "/10", "path": "/z"}, {"op": "remove", "path": "/z"}] * (size // 80),
+            },
+        ),
         "patches of prototypes": _run(
             {"type": "STATE_DELTA", "delta": [{"op": "add", "path": "/__proto__/a", "value": 1}]}
         ),

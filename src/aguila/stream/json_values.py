@@ -46,26 +46,37 @@ def copy_json(value: Any) -> Any:
 
 
 def _copy(value: Any, at: _Place, depth: int) -> Any:
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, int):
-        if value.bit_length() > _MAX_INTEGER_BITS:
-            raise _integer_error(at)
-        return value
-    if isinstance(value, float):
-        if value - value != 0:  # NaN and the infinities
-            raise EncodeError(f"{value!r} is not a JSON number", path=_pointer(at))
-        return value
-    if depth >= MAX_JSON_DEPTH and isinstance(value, CONTAINER):
+    cls = value.__class__
+    if cls is not dict and cls is not list:
+        if value is None or isinstance(value, str):
+            return value
+        if isinstance(value, int):
+            if value.bit_length() > _MAX_INTEGER_BITS:
+                raise _integer_error(at)
+            return value
+        if isinstance(value, float):
+            if value - value != 0:  # NaN and the infinities
+                raise EncodeError(f"{value!r} is not a JSON number", path=_pointer(at))
+            return value
+        if not isinstance(value, CONTAINER):
+            raise _type_error(value, at)
+    elif not value and depth < MAX_JSON_DEPTH:
+        return {} if cls is dict else []
+    if depth >= MAX_JSON_DEPTH:
         raise EncodeError(f"the document contains itself, or is nested deeper than {MAX_JSON_DEPTH} levels")
+    # Most members are texts or nothing. They are copied without a call.
     if isinstance(value, OBJECT):
         for key in value:
             if not isinstance(key, str):
                 raise _name_error(key, at)
-        return {key: _copy(member, (at, key), depth + 1) for key, member in value.items()}
-    if isinstance(value, ARRAY):
-        return [_copy(element, (at, index), depth + 1) for index, element in enumerate(value)] if value else []
-    raise _type_error(value, at)
+        return {
+            key: member if member.__class__ is str or member is None else _copy(member, (at, key), depth + 1)
+            for key, member in value.items()
+        }
+    return [
+        element if element.__class__ is str or element is None else _copy(element, (at, index), depth + 1)
+        for index, element in enumerate(value)
+    ]
 
 
 def check_json(document: Any, path: str = "") -> None:

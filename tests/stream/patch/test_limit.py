@@ -1,6 +1,7 @@
 """Patches do not make documents that are larger than their limit."""
 
 import tracemalloc
+from contextlib import suppress
 
 import pytest
 
@@ -9,6 +10,7 @@ from aguila.errors import IllegalStep, PatchError
 from aguila.protocol import StateDeltaEvent
 from aguila.stream import EventWriter, consume
 from aguila.stream.patch import PatchLimit, apply_patch
+from aguila.stream.patch import apply as patches
 from aguila.stream.patch import limit as limits
 
 
@@ -56,6 +58,59 @@ def test_copies_over_many_patches_are_refused_too():
             refused += 1
     assert refused > 20
     assert len(encode(document)) < 1_200_000
+
+
+LARGE = {"text": "x" * 100}
+"""Becomes a document of nearly ``LIMIT`` bytes by ``bomb(11)``, without as many bytes on the wire."""
+LIMIT = 500_000
+
+ATTACKS = {
+    "patches that fail": [{"op": "remove", "path": "/missing"}],
+    "a part is copied over and over": [{"op": "copy", "from": "/9", "path": "/z"}],
+    "a part is copied and removed": [{"op": "copy", "from": "/9", "path": "/z"}, {"op": "remove", "path": "/z"}],
+    "a part is copied and changed": [
+        {"op": "copy", "from": "/9", "path": "/z"},
+        {"op": "add", "path": "/z/k", "value": 1},
+        {"op": "copy", "from": "/z", "path": "/y"},
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@pytest.mark.parametrize("documents", [1, 20])
+def test_small_patches_of_large_documents_are_not_measured_over_and_over(monkeypatch, name, documents):
+    measured = []
+
+    def size_of(value):
+        size = len(encode(value))
+        measured.append(size)
+        return size
+
+    monkeypatch.setattr(patches, "size_of", size_of)
+    monkeypatch.setattr(limits, "size_of", size_of)
+    limit, sent = PatchLimit(LIMIT), 0
+    large = [limit.apply_patch({**LARGE, "number": i}, bomb(11)) for i in range(documents)]
+    for i in range(400):
+        sent += len(encode(ATTACKS[name]))
+        with suppress(PatchError):
+            large[i % documents] = limit.apply_patch(large[i % documents], ATTACKS[name])
+    assert sum(measured) < 20 * LIMIT + 256 * sent
+    added = limit.apply_patch({"a": 1}, [{"op": "add", "path": "/b", "value": 2}])  # it is still of use
+    assert added == {"a": 1, "b": 2}
+
+
+def test_copies_of_small_parts_are_never_refused():
+    limit, document = PatchLimit(100_000), {"document": ["x" * 100] * 50, "previous": None}
+    for i in range(5_000):
+        document = limit.apply_patch(
+            document,
+            [
+                {"op": "copy", "from": "/document", "path": "/previous"},
+                {"op": "replace", "path": "/document/0", "value": i},
+            ],
+        )
+    assert document["document"][0] == 4_999
+    assert document["previous"][0] == 4_998
 
 
 def started(*events):

@@ -59,12 +59,45 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]], *, limit: int
     return root
 
 
-def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], limit: int, size: int) -> tuple[Any, int]:
+class SizeBudget:
+    """The size limit of documents, and how many bytes may be measured to keep it.
+
+    Values that arrive pay for their measurement. Copies do not: a stream could copy a part of a large document again
+    and again, and each copy is measured.
+    """
+
+    __slots__ = ("_left", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._left = _FREE_MEASUREMENTS * limit
+
+    def earn(self, size: int) -> None:
+        """Count an operation and the bytes that arrived with it."""
+        self._left += _MEASURED_PER_OPERATION + _MEASURED_PER_BYTE * size
+
+    def measure(self, value: Any) -> int:
+        """Return the size of a document, or of a copied part of it. Raises ``TooLarge`` if that was done too often."""
+        if self._left < 0:
+            raise TooLarge(f"too much was copied within documents of up to {self.limit} bytes; send the values instead")
+        size = size_of(value)
+        self._left -= size
+        return size
+
+
+_FREE_MEASUREMENTS = 16
+_MEASURED_PER_BYTE = 64
+_MEASURED_PER_OPERATION = 8192
+"""Bytes that are measured in about the time that the operation itself takes to be read and applied."""
+
+
+def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], size: int, budget: SizeBudget) -> tuple[Any, int]:
     """Apply a patch as ``apply_patch`` does, to a document of at most ``size`` bytes.
 
     Returns the new document and an upper bound for its size. What is removed is not subtracted. If the bound exceeds
     the limit, the document is measured, and may then grow by an eighth of the limit before it is measured again.
     """
+    limit = budget.limit
     if not isinstance(patch, ARRAY):
         raise PatchError(f"a patch must be an array of operations, not {_describe_type(patch)}", rule="SNAP-8")
     root = document
@@ -81,18 +114,20 @@ def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], limit: int,
             is_whole = value is root
             root = _OPERATIONS[name](root, operation, recent_paths.get(path) or parse_path(path), owned)
             cls = value.__class__
+            added = len(path) + _OVERHEAD
             if is_whole:
                 size += size
             elif cls is str:
-                size += len(value)
+                added += len(value)
             elif cls is dict or cls is list:
                 known = copied.get(id(value))
                 if known is None:
-                    known = copied[id(value)] = (value, size_of(value))
-                size += known[1]
-            size += len(path) + _OVERHEAD
+                    known = copied[id(value)] = (value, budget.measure(value) if name == "copy" else size_of(value))
+                added += known[1]
+            size += added
+            budget.earn(len(path) if name == "copy" else added)
             if size > limit:
-                size = size_of(root)
+                size = budget.measure(root)
                 if size > limit:
                     raise TooLarge(f"the document would have more than {limit} bytes")
                 size -= limit // 8

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aguila.stream.patch.apply import apply_limited, size_of
+from aguila.errors import PatchError
+from aguila.stream.patch.apply import SizeBudget, TooLarge, apply_limited, size_of
 
 _MAX_DOCUMENTS: Final = 16
+_MAX_EVICTED: Final = 10_000
 
 
 class PatchLimit:
@@ -16,18 +18,39 @@ class PatchLimit:
     Remembers the sizes of the last documents, so that a document that is patched again and again is measured once.
     """
 
-    __slots__ = ("_limit", "_sizes")
+    __slots__ = ("_budget", "_evicted", "_sizes")
 
     def __init__(self, limit: int) -> None:
-        self._limit = limit
+        self._budget = SizeBudget(limit)
         self._sizes: dict[int, tuple[Any, int]] = {}  # with the document, so that its id is not used again
+        self._evicted: set[int] = set()
 
     def apply_patch(self, document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
         """Apply a patch as ``apply_patch`` does. Raise ``PatchError`` (``limit-size``) if the result is too large."""
-        sizes = self._sizes
-        known = sizes.pop(id(document), None)
-        result, size = apply_limited(document, patch, self._limit, size_of(document) if known is None else known[1])
-        if len(sizes) >= _MAX_DOCUMENTS:
-            del sizes[next(iter(sizes))]
-        sizes[id(result)] = (result, size)
+        known = self._sizes.pop(id(document), None)
+        size = self._measure(document) if known is None else known[1]
+        result = document
+        try:
+            result, size = apply_limited(document, patch, size, self._budget)
+        finally:  # also if it failed: to measure a large document for each failing patch would take long
+            self._remember(result, size)
         return result
+
+    def _measure(self, document: Any) -> int:
+        if id(document) not in self._evicted:
+            return size_of(document)  # it has just arrived
+        try:
+            size = self._budget.measure(document)
+        except TooLarge as error:
+            raise PatchError(str(error), rule="limit-size") from None
+        self._evicted.discard(id(document))
+        return size
+
+    def _remember(self, document: Any, size: int) -> None:
+        sizes = self._sizes
+        if len(sizes) >= _MAX_DOCUMENTS:
+            oldest = next(iter(sizes))
+            del sizes[oldest]
+            if len(self._evicted) < _MAX_EVICTED:
+                self._evicted.add(oldest)
+        sizes[id(document)] = (document, size)
