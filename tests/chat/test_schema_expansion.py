@@ -44,6 +44,7 @@ BOMBS = {
         "$ref": "#/$defs/n0",
         "$defs": {f"n{i}": {"allOf": [{"$ref": f"#/$defs/n{j}"} for j in range(12) if j != i]} for i in range(12)},
     },
+    "one id": {"$ref": "a", "$defs": {str(i): {"$id": "a", "$ref": "a"} for i in range(2_000)}},
     "below a property": {"properties": {"a": chain(lambda i: {"allOf": [{"$ref": f"#/properties/a/$defs/d{i}"}] * 2})}},
 }
 

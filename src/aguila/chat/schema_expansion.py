@@ -19,6 +19,7 @@ _REFERENCES: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 _ONE: Final = ("not", "if", "then", "else")
 _MANY: Final = ("allOf", "anyOf", "oneOf", "extends")
 _NAMED: Final = ("dependentSchemas", "dependencies")
+_APPLYING: Final = frozenset({*_REFERENCES, *_ONE, *_MANY, *_NAMED})
 
 
 def check_expansion(schema: Any, most: int = MAX_PATHS) -> None:
@@ -31,26 +32,37 @@ def check_expansion(schema: Any, most: int = MAX_PATHS) -> None:
             parts += part
     objects = [part for part in parts if is_object(part)]
     named = _named_schemas(objects)
+    applied: dict[int, list[Any]] = {}  # by the id of the schema. Made when it is needed: each may be long
     left = most
     for start in objects:
+        if _APPLYING.isdisjoint(start):
+            continue
         # A depth-first walk. ``open_`` are the schemas that lead to the current one: a cycle ends there.
-        walk: list[Iterator[Any]] = [_applied(start, schema, named)]
-        open_ = [id(start)]
+        walk: list[Iterator[Any]] = [iter([start])]
+        open_: list[int] = []
+        is_open: set[int] = set()
+        left += 1  # for the start
         while walk:
             part = next(walk[-1], None)
             if part is None:
                 walk.pop()
-                open_.pop()
+                if open_:
+                    is_open.discard(open_.pop())
                 continue
             left -= 1
             if left < 0:
                 raise ValueError(f"its references and combinations expand to more than {most} parts")
-            if id(part) not in open_:
-                walk.append(_applied(part, schema, named))
-                open_.append(id(part))
+            if id(part) in is_open or _APPLYING.isdisjoint(part):
+                continue
+            further = applied.get(id(part))
+            if further is None:
+                further = applied[id(part)] = _applied(part, schema, named)
+            walk.append(iter(further))
+            open_.append(id(part))
+            is_open.add(id(part))
 
 
-def _applied(schema: dict[str, Any], root: Any, named: dict[str, list[Any]]) -> Iterator[Any]:
+def _applied(schema: dict[str, Any], root: Any, named: dict[str, list[Any]]) -> list[Any]:
     """Return the schemas that apply to the same value as this one."""
     found: list[Any] = []
     for name in _REFERENCES:
@@ -64,7 +76,7 @@ def _applied(schema: dict[str, Any], root: Any, named: dict[str, list[Any]]) -> 
     for name in _NAMED:
         parts = schema.get(name)
         found += parts.values() if is_object(parts) else ()
-    return iter([one for one in found if is_object(one)])
+    return [one for one in found if is_object(one)]
 
 
 def _named_schemas(objects: list[Any]) -> dict[str, list[Any]]:
