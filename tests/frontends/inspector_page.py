@@ -11,12 +11,9 @@ import httpx2
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
 from playwright.sync_api import Locator, Page, expect
-from recipes import REPOSITORY
 
 from aguila.codec import EventDecoder, encode
 from aguila.stream import reduce
-
-_AXE = REPOSITORY / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 
 class InspectorPage:
@@ -71,12 +68,6 @@ class InspectorPage:
             [name, text],
         )
         self.page.dispatch_event("main", "drop", {"dataTransfer": transfer})
-
-    def axe(self) -> list[str]:
-        """Return what axe finds, with the elements."""
-        self.page.evaluate(_AXE.read_text("utf-8"))
-        found = self.page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        return [f"{one['id']}: {node['html'][:200]}" for one in found["violations"] for node in one["nodes"]]
 
 
 class InspectedThread:

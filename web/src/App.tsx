@@ -1,5 +1,6 @@
 import { Chat } from "./chat/Chat";
 import { agentInfo } from "./agentInfo";
+import { Mark } from "./Icon";
 import { Inspector } from "./inspector/Inspector";
 import { TokenBar } from "./TokenBar";
 import { hrefOf, route } from "./router";
@@ -14,9 +15,7 @@ export function App() {
       </a>
       <header class="bar">
         <a class="brand" href={hrefOf("chat")}>
-          <svg viewBox="0 0 32 32" width="20" height="20" aria-hidden="true">
-            <path d="M2 24c8-1 11-7 14-17 3 10 6 16 14 17-6 2-10 1-14-3-4 4-8 5-14 3z" fill="currentColor" />
-          </svg>
+          <Mark size={22} />
           Aguila
         </a>
         <nav aria-label="Parts">
@@ -27,12 +26,14 @@ export function App() {
             Inspector
           </a>
         </nav>
-        {agentInfo.value.name !== null && (
-          <span class="agent-name soft" title={agentInfo.value.name}>
-            {agentInfo.value.name}
-          </span>
-        )}
-        <TokenBar />
+        <div class="bar-end">
+          {agentInfo.value.name !== null && (
+            <span class="agent-name" title={`Agent: ${agentInfo.value.name}`}>
+              {agentInfo.value.name}
+            </span>
+          )}
+          <TokenBar />
+        </div>
       </header>
       {at.page === "chat" ? <Chat thread={at.thread} run={at.run} /> : <Inspector thread={at.thread} run={at.run} />}
     </>

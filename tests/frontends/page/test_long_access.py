@@ -8,46 +8,50 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from accessibility import axe_findings
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
 from inspector_page import InspectedThread
 from playwright.sync_api import Page, expect
-from recipes import REPOSITORY
 
 from aguila.agent import Run
 from aguila.server import App, Request
-
-AXE = REPOSITORY / "web" / "node_modules" / "axe-core" / "axe.min.js"
-
-
-def violations(page: Page) -> list[str]:
-    """Return what axe finds on the page as it is."""
-    page.evaluate(AXE.read_text())
-    found: Any = page.evaluate("axe.run({resultTypes: ['violations']})")
-    return [
-        f"{one['id']}: {node['html']} {node['failureSummary']}" for one in found["violations"] for node in one["nodes"]
-    ]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_nothing(server: AguilaProcess, open_page: Callable[..., ChatPage], scheme: str) -> None:
     chat = open_page(server.url, color_scheme=scheme)
-    assert violations(chat.page) == []
-    for keyword in ("help", "tools", "reasoning", "steps", "subagents", "activity", "error", "state"):
+    assert axe_findings(chat.page) == []
+    for keyword in (
+        "help",
+        "tools",
+        "reasoning",
+        "steps",
+        "subagents",
+        "activity",
+        "error",
+        "state",
+        "image",
+        "generative",
+    ):
         chat.write(f"{keyword} please")
         chat.is_idle()
     chat.page.get_by_role("button", name="State").click()
-    assert violations(chat.page) == []
+    assert axe_findings(chat.page) == []
     chat.write("interrupt please")
     expect(chat.question()).to_be_visible()
-    assert violations(chat.page) == []
+    assert axe_findings(chat.page) == []
     chat.page.get_by_role("button", name="Delete", exact=True).click()
-    assert violations(chat.page) == []
+    assert axe_findings(chat.page) == []
     chat.page.keyboard.press("Escape")
     chat.ask("approval please")
-    assert violations(chat.page) == []
+    assert axe_findings(chat.page) == []
+    chat.question().get_by_label("Edit as JSON").check()
+    assert axe_findings(chat.page) == []
+    chat.question().get_by_role("button", name="Reject…").click()
+    assert axe_findings(chat.page) == []
     chat.ask("frontend please")
-    assert violations(chat.page) == []
+    assert axe_findings(chat.page) == []
 
 
 def tab_to(page: Page, name: str, *, back: bool = False) -> None:
@@ -132,6 +136,7 @@ def test_approvals_are_given_edited_and_refused_by_keyboard(
     chat.is_idle()
     send(chat, "approval again")
     expect(chat.question()).to_be_visible()
+    press(page, "Edit as JSON", "Space", back=True)
     tab_to(page, "Arguments", back=True)
     page.keyboard.press("Control+A")
     page.keyboard.type('{"to": "grace@example.com"}')
@@ -197,7 +202,7 @@ def test_a_token_is_entered_by_keyboard(serve: Callable[[Any], str], open_page: 
     chat = open_page(serve(App(agent, page=True, authenticate=authenticate)))
     page = chat.page
     expect(page.get_by_label("Bearer token")).to_be_focused()
-    assert violations(page) == []
+    assert axe_findings(page) == []
     page.keyboard.type("wrong")
     page.keyboard.press("Enter")
     expect(page.get_by_role("dialog")).to_contain_text("401: the server does not accept this token.")

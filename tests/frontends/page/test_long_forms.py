@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from accessibility import axe_findings
 from chat_page import ChatPage
 from playwright.sync_api import expect
 
@@ -66,6 +67,9 @@ def test_a_form_has_a_field_for_every_kind_of_schema(
     form.get_by_role("button", name="Add to stops").click()
     form.get_by_role("group", name="stops 1").get_by_label("city").fill("Turin")
     form.get_by_label("extra").fill('{"any": [1, null]}')
+    for scheme in ("light", "dark"):
+        chat.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        assert axe_findings(chat.page) == [], scheme
     form.get_by_role("button", name="Answer").click()
     chat.is_idle()
     expected = {
@@ -123,6 +127,51 @@ def test_a_call_is_rejected_with_a_reason(serve: Callable[[Any], str], open_page
     chat.question().get_by_label("Reason").fill("Too early.")
     chat.question().get_by_role("button", name="Reject", exact=True).click()
     chat.sees("Rejected: Too early.")
+
+
+ARGUMENTS: dict[str, Any] = {
+    "to": "ada@example.com",
+    "copies": 2,
+    "urgent": False,
+    "body": "Dear Ada,\nhello.",
+    "tags": ["birds"],
+    "reply_to": None,
+}
+
+
+async def asks_with_many_arguments(run: Run) -> None:
+    approval = await run.approve("send_mail", ARGUMENTS)
+    await approval.call.result("sent" if approval else "not sent")
+    await run.say(json.dumps(approval.arguments, sort_keys=True))
+
+
+def test_arguments_are_edited_in_fields_and_as_json(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    chat = open_page(serve(App(asks_with_many_arguments, allow_anonymous=True, page=True)))
+    chat.write("go")
+    form = chat.question()
+    form.get_by_label("to", exact=True).fill("grace@example.com")
+    expect(form.get_by_role("button", name="Approve with changes")).to_be_visible()
+    form.get_by_label("to", exact=True).fill("ada@example.com")
+    expect(form.get_by_role("button", name="Approve", exact=True)).to_be_visible()
+    form.get_by_label("copies").fill("")
+    expect(form).to_contain_text("copies is required")
+    expect(form.get_by_role("button", name="Approve")).to_be_disabled()
+    form.get_by_label("copies").fill("3")
+    form.get_by_label("urgent").check()
+    form.get_by_label("body").fill("Dear Grace")
+    form.get_by_label("tags").fill('["birds", "owls"]')
+    form.get_by_label("Edit as JSON").check()
+    arguments = form.get_by_label("Arguments")
+    edited = json.loads(arguments.input_value())
+    assert edited == ARGUMENTS | {"copies": 3, "urgent": True, "body": "Dear Grace", "tags": ["birds", "owls"]}
+    arguments.fill("{")
+    expect(form).to_contain_text("This is not JSON.")
+    arguments.fill(json.dumps(edited | {"more": 1}))
+    form.get_by_role("button", name="Approve with changes").click()
+    chat.is_idle()
+    assert json.loads(chat.messages().locator(".markdown").last.inner_text()) == edited | {"more": 1}
 
 
 async def asks_without_a_schema(run: Run) -> None:

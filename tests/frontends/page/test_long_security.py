@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from chat_page import ChatPage
+from inspector_page import InspectorPage
 from playwright.sync_api import expect
 
 from aguila.agent import Run
@@ -81,6 +82,12 @@ PAYLOADS = [
 ]  # fmt: skip
 
 
+WATCH_POLICY = """
+window.violations = [];
+document.addEventListener("securitypolicyviolation", (event) => window.violations.push(event.violatedDirective));
+"""
+
+
 async def hostile(run: Run) -> None:
     """Send every payload in every place that an agent controls."""
     run.state = {payload: payload for payload in PAYLOADS}
@@ -126,6 +133,8 @@ def test_hostile_content_executes_and_loads_nothing(
     url = serve(App(hostile, allow_anonymous=True, page=True))
     chat = open_page(url)
     page = chat.page
+    page.add_init_script(WATCH_POLICY)
+    page.reload()
     page.on("dialog", lambda dialog: chat.console.append(f"dialog: {dialog.message}"))
     chat.attach(f"<img src=x onerror={EVIL}>.png", "image/png", b"no image")
     chat.write(PAYLOADS[0])
@@ -136,9 +145,20 @@ def test_hostile_content_executes_and_loads_nothing(
     links = page.evaluate("[...document.querySelectorAll('a[href]')].map((link) => link.protocol)")
     assert set(links) <= {"http:", "https:", "mailto:", "blob:"}
     assert page.evaluate("document.querySelectorAll('.messages script, .messages iframe, .messages style').length") == 0
+    for button in page.get_by_label("Surface").get_by_role("button", name=f"javascript:{EVIL}", exact=True).all():
+        button.click()
+    assert page.evaluate("[window.pwned, window.violations]") == [None, []]
     chat.page.reload()
     expect(chat.question()).to_be_visible()
-    assert page.evaluate("window.pwned") is None
+    assert page.evaluate("[window.pwned, window.violations]") == [None, []]
+    page.get_by_role("link", name="Inspect", exact=True).last.click()
+    inspector = InspectorPage(page, page.url)
+    expect(inspector.bar()).to_contain_text("interrupt")
+    inspector.rows().nth(3).click()
+    for tab in ("Event", "State", "Messages", "Violations", "Cost", "Input"):
+        inspector.tab(tab)
+        expect(page.get_by_role("tabpanel")).not_to_contain_text("Loading")
+        assert page.evaluate("[window.pwned, window.violations]") == [None, []], tab
     # a part whose bytes are no image
     chat.console[:] = [line for line in chat.console if "blob:" not in line]
 

@@ -1,8 +1,10 @@
 /** The chat: the list of threads, and one thread with its messages, questions and composer. */
 
 import { useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { agentInfo } from "../agentInfo";
+import { Icon, type IconName, Mark } from "../Icon";
 import { deleteThread, token, updateThread } from "../protocol/api";
 import type { Json } from "../protocol/types";
 import { hrefOf, navigate } from "../router";
@@ -98,7 +100,7 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
       <div class="bottom">
         {!isAtEnd && (
           <button class="latest" onClick={goToEnd}>
-            ↓ Latest messages
+            <Icon name="down" size={14} /> Latest messages
           </button>
         )}
         <div class="column">
@@ -112,8 +114,8 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
               <span>
                 <strong>{session.problem.value.title}.</strong> {session.problem.value.message}
               </span>
-              <button class="quiet" aria-label="Dismiss" onClick={() => (session.problem.value = null)}>
-                ✕
+              <button class="quiet icon-button" aria-label="Dismiss" onClick={() => (session.problem.value = null)}>
+                <Icon name="cross" />
               </button>
             </div>
           )}
@@ -129,6 +131,7 @@ function Welcome({ session }: { session: ThreadSession }) {
   const { name, description, suggestions } = agentInfo.value;
   return (
     <div class="welcome">
+      <Mark size={44} />
       <h2>{name ?? "New thread"}</h2>
       {description !== null && <p>{description}</p>}
       <p class="soft">Write a message to start. Files can be attached, dropped or pasted.</p>
@@ -136,7 +139,9 @@ function Welcome({ session }: { session: ThreadSession }) {
         <ul class="plain suggestions" aria-label="Suggestions">
           {suggestions.map((text) => (
             <li key={text}>
-              <button onClick={() => void session.send(text)}>{text}</button>
+              <button onClick={() => void session.send(text)}>
+                {text} <Icon name="right" size={14} />
+              </button>
             </li>
           ))}
         </ul>
@@ -165,8 +170,8 @@ function ThreadHeader({ session, isNew, onList, isListOpen }: { session: ThreadS
   return (
     <>
       <header class="thread-head">
-        <button class="quiet list-button" aria-expanded={isListOpen} onClick={onList}>
-          Threads
+        <button class="quiet icon-button list-button" title="Threads" aria-expanded={isListOpen} onClick={onList}>
+          <Icon name="list" size={18} /> <span class="hidden">Threads</span>
         </button>
         {isRenaming ? (
           <RenameForm
@@ -183,32 +188,26 @@ function ThreadHeader({ session, isNew, onList, isListOpen }: { session: ThreadS
           <h1 class="thread-name">{session.title.value ?? (isEmpty ? "New thread" : session.id)}</h1>
         )}
         <div class="thread-actions">
-          <button class="quiet" aria-expanded={isStateOpen} onClick={() => setStateOpen(!isStateOpen)}>
-            State
-          </button>
+          <HeaderButton name="State" icon="state" aria-expanded={isStateOpen} onClick={() => setStateOpen(!isStateOpen)} />
           {!isEmpty && (
             <>
-              <button class="quiet" ref={renameButton} onClick={() => setRenaming(true)}>
-                Rename
-              </button>
-              <button
-                class="quiet"
+              <HeaderButton name="Rename" icon="edit" buttonRef={renameButton} onClick={() => setRenaming(true)} />
+              <HeaderButton
+                name={session.isArchived.value ? "Unarchive" : "Archive"}
+                icon="archive"
                 onClick={() =>
                   void change("The thread was not changed", async () => {
                     session.isArchived.value = (await updateThread(session.id, { archived: !session.isArchived.value })).archived;
                   })
                 }
-              >
-                {session.isArchived.value ? "Unarchive" : "Archive"}
-              </button>
-              <button class="quiet" onClick={() => dialog.current?.showModal()}>
-                Delete
-              </button>
+              />
+              <HeaderButton name="Delete" icon="trash" onClick={() => dialog.current?.showModal()} />
             </>
           )}
         </div>
         <dialog ref={dialog} aria-label="Delete thread">
-          <p>Delete this thread with its runs and files?</p>
+          <h2>Delete this thread?</h2>
+          <p class="soft">Its runs and files are deleted too. This cannot be undone.</p>
           <div class="row">
             <button
               class="danger"
@@ -231,9 +230,20 @@ function ThreadHeader({ session, isNew, onList, isListOpen }: { session: ThreadS
   );
 }
 
+type HeaderButtonProps = { name: string; icon: IconName; onClick: () => void; buttonRef?: RefObject<HTMLButtonElement | null>; "aria-expanded"?: boolean };
+
+/** A button of the header: an icon and its name, which a narrow window leaves to the tooltip. */
+function HeaderButton({ name, icon, buttonRef, ...rest }: HeaderButtonProps) {
+  return (
+    <button class="quiet" ref={buttonRef} title={name} {...rest}>
+      <Icon name={icon} /> <span class="wide-only">{name}</span>
+    </button>
+  );
+}
+
 function RenameForm({ title, onSave, onCancel }: { title: string; onSave: (title: string) => void; onCancel: () => void }) {
   const input = useRef<HTMLInputElement>(null);
-  useEffect(() => input.current?.select(), []);
+  useLayoutEffect(() => input.current?.select(), []);
   return (
     <form
       class="rename"
@@ -308,13 +318,20 @@ function useStickyScroll(version: number) {
     scroller.addEventListener("scroll", onScroll, { passive: true });
     return () => scroller.removeEventListener("scroll", onScroll);
   }, []);
-  useLayoutEffect(() => {
-    const scroller = element.current!;
-    if (!follows.current) return;
+  const follow = () => {
+    const scroller = element.current;
+    if (scroller === null || !follows.current) return;
     const questions = scroller.querySelector(".questions");
     const top = questions === null ? Infinity : questions.getBoundingClientRect().top - scroller.getBoundingClientRect().top + scroller.scrollTop;
     scroller.scrollTop = Math.min(scroller.scrollHeight, top - 16); // a long form is shown from its beginning
-  }, [version]);
+  };
+  useLayoutEffect(follow, [version]);
+  useEffect(() => {
+    // Images and surfaces grow after they were drawn.
+    const observer = new ResizeObserver(follow);
+    observer.observe(element.current!.firstElementChild!);
+    return () => observer.disconnect();
+  }, []);
   const goToEnd = () => {
     const scroller = element.current!;
     scroller.scrollTop = scroller.scrollHeight;

@@ -2,6 +2,7 @@
 
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { Icon } from "../Icon";
 import { ApiError, uploadFile } from "../protocol/api";
 import type { MediaPart, Part, Source } from "../protocol/types";
 import type { ThreadSession } from "./session";
@@ -73,18 +74,19 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
         <ul class="plain attachments" aria-label="Attachments">
           {files.map((file) => (
             <li key={file.key} class={file.error === null ? "" : "is-bad"}>
+              <Icon name="file" />
               <span class="file-name">{file.name}</span>
               {file.error !== null ? <span>{file.error}</span> : file.source === null ? <progress value={file.share} aria-label={`Upload of ${file.name}`} /> : <span class="soft">ready</span>}
               <button
                 type="button"
-                class="quiet"
+                class="quiet icon-button"
                 aria-label={`Remove ${file.name}`}
                 onClick={() => {
                   file.abort.abort();
                   attachments.value = attachments.value.filter((each) => each.key !== file.key);
                 }}
               >
-                ✕
+                <Icon name="cross" size={14} />
               </button>
             </li>
           ))}
@@ -103,10 +105,8 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
             event.currentTarget.value = "";
           }}
         />
-        <button type="button" class="quiet" aria-label="Attach files" title="Attach files" onClick={() => picker.current?.click()}>
-          <svg viewBox="0 0 20 20" width="18" height="18" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.6">
-            <path d="M14.5 9.5l-5 5a3 3 0 01-4.2-4.2l6-6a2 2 0 012.8 2.8l-5.8 5.8a1 1 0 01-1.4-1.4l4.8-4.8" stroke-linecap="round" stroke-linejoin="round" />
-          </svg>
+        <button type="button" class="quiet icon-button" aria-label="Attach files" title="Attach files" onClick={() => picker.current?.click()}>
+          <Icon name="clip" size={18} />
         </button>
         <textarea
           ref={area}
@@ -128,12 +128,12 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
           }}
         />
         {isRunning ? (
-          <button type="button" class="primary" onClick={() => void session.stop()}>
-            Stop
+          <button type="button" class="stop" onClick={() => void session.stop()}>
+            <span class="stop-mark" aria-hidden="true" /> Stop
           </button>
         ) : (
-          <button type="submit" class="primary" disabled={!canSend}>
-            Send
+          <button type="submit" class="primary icon-button" aria-label="Send" title="Send (Enter)" disabled={!canSend}>
+            <Icon name="send" size={18} />
           </button>
         )}
       </div>

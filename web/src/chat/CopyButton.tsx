@@ -1,13 +1,17 @@
 /** A button that copies text and says so. */
 
 import { useState } from "preact/hooks";
+import { Icon } from "../Icon";
 import { copyText } from "../inspector/copy";
 
 export function CopyButton({ text }: { text: () => string }) {
   const [isCopied, setCopied] = useState(false);
   return (
     <button
-      class="quiet"
+      type="button"
+      class="quiet icon-button"
+      aria-label={isCopied ? "Copied" : "Copy"}
+      title="Copy"
       onClick={() => {
         void copyText(text()).then(() => {
           setCopied(true);
@@ -15,7 +19,7 @@ export function CopyButton({ text }: { text: () => string }) {
         });
       }}
     >
-      {isCopied ? "Copied" : "Copy"}
+      <Icon name={isCopied ? "check" : "copy"} />
     </button>
   );
 }

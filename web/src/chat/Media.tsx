@@ -1,6 +1,7 @@
 /** Images, audio, video and documents in messages. They are fetched with the token and shown from blob: URLs. */
 
 import { useEffect, useState } from "preact/hooks";
+import { Icon } from "../Icon";
 import { fileUrl } from "../protocol/api";
 import type { MediaPart, Part, Source } from "../protocol/types";
 
@@ -40,7 +41,7 @@ export function Media({ part }: { part: MediaPart }) {
   if (part.type === "video") return <video class="media" src={url} controls aria-label={name} />;
   return (
     <a class="file" href={url} download={name}>
-      {name} {mime !== "" && <span class="soft">{mime}</span>}
+      <Icon name="file" /> {name} {mime !== "" && <span class="soft">{mime}</span>}
     </a>
   );
 }

@@ -2,9 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { memo } from "preact/compat";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Span, Step, Subagent } from "../protocol/reducer";
 import type { ActivityMessage, AssistantMessage, Json, Message, Part, ReasoningMessage, ToolCall, ToolMessage, UserMessage } from "../protocol/types";
+import { Icon, type IconName } from "../Icon";
 import { hrefOf } from "../router";
 import { A2ui } from "./A2ui";
 import { CopyButton } from "./CopyButton";
@@ -15,7 +16,9 @@ import type { Entry, RunLayout } from "./runLayout";
 import type { ThreadSession } from "./session";
 import { useFocusAfter } from "./useFocusAfter";
 
-type Section = { kind: "message"; message: Message } | { kind: "run"; runId: string; isLastOfTurn: boolean; from: number };
+/** `question` is the message of the user that the run answers. */
+type RunSection = { kind: "run"; runId: string; isLastOfTurn: boolean; from: number; question: UserMessage | null };
+type Section = { kind: "message"; message: Message } | RunSection;
 
 const PAGE = 150; // messages, and boxes of a run, that are drawn at first
 
@@ -39,7 +42,7 @@ export function Messages({ session }: { session: ThreadSession }) {
         section.kind === "message" ? (
           <SingleMessage key={section.message.id} session={session} message={section.message} results={results} />
         ) : (
-          <RunBox key={section.runId} session={session} runId={section.runId} isLastOfTurn={section.isLastOfTurn} from={section.from} byId={byId} results={results} />
+          <RunBox key={section.runId} session={session} section={section} byId={byId} results={results} />
         ),
       )}
     </>
@@ -67,7 +70,7 @@ function sectionsOf(session: ThreadSession): Section[] {
   const sections: Section[] = [];
   let next = 0;
   const addRuns = (end: number) => {
-    for (; next < end; next++) sections.push({ kind: "run", runId: path[next]!, isLastOfTurn: false, from: 0 });
+    for (; next < end; next++) sections.push({ kind: "run", runId: path[next]!, isLastOfTurn: false, from: 0, question: null });
   };
   for (const message of session.conversation.messages) {
     if (message.role === "tool") continue; // drawn with its call
@@ -84,8 +87,14 @@ function sectionsOf(session: ThreadSession): Section[] {
     sections.push({ kind: "message", message });
   }
   addRuns(path.length);
+  let question: UserMessage | null = null;
   sections.forEach((section, index) => {
-    if (section.kind === "run") section.isLastOfTurn = sections[index + 1]?.kind !== "run";
+    if (section.kind === "message") {
+      if (section.message.role === "user") question = section.message;
+      return;
+    }
+    section.isLastOfTurn = sections[index + 1]?.kind !== "run";
+    section.question = question;
   });
   return sections;
 }
@@ -129,24 +138,19 @@ function UserBox({ session, message }: { session: ThreadSession; message: UserMe
         <div class="actions">
           {siblings.length > 1 && at !== -1 && (
             <span class="switcher" role="group" aria-label="Branches">
-              <button class="quiet" aria-label="Previous branch" disabled={at === 0 || !isIdle} onClick={() => void session.show(siblings[at - 1]!.runId)}>
-                ‹
+              <button class="quiet icon-button" aria-label="Previous branch" disabled={at === 0 || !isIdle} onClick={() => void session.show(siblings[at - 1]!.runId)}>
+                <Icon name="left" size={14} />
               </button>
               <span>{`${at + 1} / ${siblings.length}`}</span>
-              <button class="quiet" aria-label="Next branch" disabled={at === siblings.length - 1 || !isIdle} onClick={() => void session.show(siblings[at + 1]!.runId)}>
-                ›
+              <button class="quiet icon-button" aria-label="Next branch" disabled={at === siblings.length - 1 || !isIdle} onClick={() => void session.show(siblings[at + 1]!.runId)}>
+                <Icon name="right" size={14} />
               </button>
             </span>
           )}
           {run !== undefined && isIdle && (
-            <>
-              <button class="quiet" ref={editButton} onClick={() => setEditing(true)}>
-                Edit
-              </button>
-              <button class="quiet" onClick={() => void session.branch(message)}>
-                Regenerate
-              </button>
-            </>
+            <button class="quiet icon-button" ref={editButton} aria-label="Edit" title="Edit and send again" onClick={() => setEditing(true)}>
+              <Icon name="edit" />
+            </button>
           )}
         </div>
       )}
@@ -158,7 +162,7 @@ function EditForm({ text, onSend, onCancel }: { text: string; onSend: (text: str
   const id = useId();
   const [changed, setChanged] = useState(text);
   const input = useRef<HTMLTextAreaElement>(null);
-  useEffect(() => input.current?.focus(), []);
+  useLayoutEffect(() => input.current?.focus(), []);
   return (
     <form
       onSubmit={(event) => {
@@ -185,8 +189,9 @@ function EditForm({ text, onSend, onCancel }: { text: string; onSend: (text: str
 
 // What a run wrote
 
-function RunBox({ session, runId, isLastOfTurn, from, byId, results }: Shared & { runId: string; isLastOfTurn: boolean; from: number; byId: ReadonlyMap<string, Message> }) {
+function RunBox({ session, section, byId, results }: Shared & { section: RunSection; byId: ReadonlyMap<string, Message> }) {
   session.version.value;
+  const { runId, isLastOfTurn, from, question } = section;
   const layout = session.layouts.get(runId);
   const run = layout?.conversation.run ?? null;
   const status = session.tree.get(runId)?.status;
@@ -200,18 +205,26 @@ function RunBox({ session, runId, isLastOfTurn, from, byId, results }: Shared & 
       {layout !== undefined && <Entries entries={from === 0 ? layout.entries : layout.entries.slice(from)} layout={layout} session={session} byId={byId} results={results} />}
       {isRunning && <p class="working soft">Working…</p>}
       {run?.error && (
-        <div class="card is-error" role="alert">
-          <strong>The run failed.</strong> {run.error.message} {run.error.code !== undefined && <code>{run.error.code}</code>}
+        <div class="card is-error run-error" role="alert">
+          <Icon name="warning" size={18} />
+          <div>
+            <strong>The run failed.</strong> {run.error.message} {run.error.code !== undefined && <code>{run.error.code}</code>}
+          </div>
         </div>
       )}
       {status === "cancelled" && <p class="soft">Stopped.</p>}
       {!isRunning && (isLastOfTurn || run?.error) && (
         <div class="actions run-footer">
-          {details.length > 0 && <span class="soft">{details.join(" · ")}</span>}
           {textOfRun(layout, byId) !== "" && <CopyButton text={() => textOfRun(layout, byId)} />}
-          <a class="quiet" href={hrefOf("inspect", session.id, runId)}>
-            Inspect
+          {question !== null && isLastOfTurn && !session.isRunning && (
+            <button class="quiet icon-button" aria-label="Regenerate" title="Regenerate: ask again" onClick={() => void session.branch(question)}>
+              <Icon name="redo" />
+            </button>
+          )}
+          <a class="quiet" href={hrefOf("inspect", session.id, runId)} title="Events, timeline, state and cost of this run">
+            <Icon name="inspect" /> Inspect
           </a>
+          {details.length > 0 && <span class="soft run-details">{details.join(" · ")}</span>}
         </div>
       )}
     </div>
@@ -259,7 +272,7 @@ function StepBox({ step, name, children }: { step: Step | undefined; name: strin
   return (
     <div role="group" class="box step" aria-label={`Step ${name}`}>
       <header>
-        <strong>{name}</strong> <span class="soft">{["step", status, spanText(step)].filter(Boolean).join(" · ")}</span>
+        <StatusMark status={status} /> <strong>{name}</strong> <span class="soft">{["step", status, spanText(step)].filter(Boolean).join(" · ")}</span>
       </header>
       {children}
       {details["result"] !== undefined && <Result value={details["result"]} />}
@@ -272,7 +285,7 @@ function SubagentBox({ subagent, children }: { subagent: Subagent | undefined; c
   return (
     <div role="group" class="box subagent" aria-label={`Subagent ${subagent.name}`}>
       <header>
-        <strong>{subagent.name}</strong> <span class="soft">{["subagent", subagent.status, spanText(subagent)].filter(Boolean).join(" · ")}</span>
+        <StatusMark status={subagent.status} /> <strong>{subagent.name}</strong> <span class="soft">{["subagent", subagent.status, spanText(subagent)].filter(Boolean).join(" · ")}</span>
       </header>
       {subagent.description !== null && <p class="soft">{subagent.description}</p>}
       {children}
@@ -333,40 +346,78 @@ function AssistantBody({ session, message, results, layout }: Shared & { message
           span={layout?.conversation.times.get(call.id)}
           isOpen={layout?.conversation.open.has(call.id) ?? false}
           isPending={session.conversation.pendingToolCalls.includes(call.id)}
+          isAnswered={session.results.value.has(call.id)}
         />
       ))}
     </article>
   );
 }
 
-function CallCard({ call, result, span, isOpen, isPending }: { call: ToolCall; result: ToolMessage | undefined; span: Span | undefined; isOpen: boolean; isPending: boolean }) {
+type CallCardProps = { call: ToolCall; result: ToolMessage | undefined; span: Span | undefined; isOpen: boolean; isPending: boolean; isAnswered: boolean };
+
+function CallCard({ call, result, span, isOpen, isPending, isAnswered }: CallCardProps) {
   const error = result?.error ?? errorOf(result);
-  const status = error !== undefined ? "failed" : result !== undefined ? "done" : isOpen ? "writing arguments" : isPending ? "waits for you" : "called";
+  const status = error !== undefined ? "failed" : result !== undefined ? "done" : isOpen ? "writing arguments" : isAnswered ? "answered" : isPending ? "waits for you" : "called";
   return (
-    <details class={`card call ${error === undefined ? "" : "is-error"}`} open>
+    <details class={`card call ${error === undefined ? "" : "is-error"}`} open={!isPending}>
       <summary>
+        <Icon name="tool" />
         <code class="call-name">{call.function.name}</code>
-        <span class="soft">{[status, result !== undefined && spanText(span)].filter(Boolean).join(" · ")}</span>
+        <span class="call-status soft">
+          {[status, result !== undefined && spanText(span)].filter(Boolean).join(" · ")}
+          <StatusMark status={status} />
+        </span>
       </summary>
-      {call.function.arguments !== "" && <Caption text="Arguments" />}
-      {call.function.arguments !== "" && (
-        <pre tabIndex={0} aria-label="Arguments">
-          {isOpen ? call.function.arguments : prettyJson(call.function.arguments)}
-        </pre>
-      )}
-      {error !== undefined && <p class="is-bad">{error}</p>}
-      {result !== undefined && <Caption text="Result" />}
-      {result !== undefined &&
-        (typeof result.content === "string" ? (
-          <pre tabIndex={0} aria-label="Result" class="call-result">
-            {prettyJson(result.content)}
-          </pre>
-        ) : (
-          <div class="call-result" aria-label="Result" role="group">
-            {result.content.map((part, index) => (part.type === "text" ? <p key={index}>{part.text}</p> : <Media key={index} part={part} />))}
-          </div>
-        ))}
+      <div class="call-body">
+        {call.function.arguments !== "" && (
+          <>
+            <Caption text="Arguments" />
+            <pre tabIndex={0} aria-label="Arguments">
+              {isOpen ? call.function.arguments : prettyJson(call.function.arguments)}
+            </pre>
+          </>
+        )}
+        {error !== undefined && (
+          <>
+            <Caption text="Error" />
+            <p class="is-bad">{error}</p>
+          </>
+        )}
+        {result !== undefined && (
+          <>
+            <Caption text="Result" />
+            {typeof result.content === "string" ? (
+              <pre tabIndex={0} aria-label="Result" class="call-result">
+                {prettyJson(result.content)}
+              </pre>
+            ) : (
+              <div class="call-result" aria-label="Result" role="group">
+                {result.content.map((part, index) => (part.type === "text" ? <p key={index}>{part.text}</p> : <Media key={index} part={part} />))}
+              </div>
+            )}
+          </>
+        )}
+      </div>
     </details>
+  );
+}
+
+const MARKS: { [status: string]: [IconName, string] } = {
+  done: ["check", "good"],
+  completed: ["check", "good"],
+  finished: ["check", "good"],
+  failed: ["cross", "bad"],
+  answered: ["check", "good"],
+  "waits for you": ["clock", "warn"],
+};
+
+/** A mark for a status that stands beside it in words. Without one of its own, it is a dot that pulses. */
+function StatusMark({ status }: { status: string }) {
+  const [icon, tone] = MARKS[status] ?? [null, "busy"];
+  return (
+    <span class={`status-mark ${tone}`} aria-hidden="true">
+      {icon !== null && <Icon name={icon} size={12} />}
+    </span>
   );
 }
 
@@ -393,7 +444,7 @@ function Activity({ session, message }: { session: ThreadSession; message: Activ
   const { content } = message;
   if (Array.isArray(content["a2ui_operations"])) {
     return (
-      <div role="group" class="box" aria-label="Surface">
+      <div role="group" class="card surface" aria-label="Surface">
         <A2ui session={session} operations={content["a2ui_operations"]} />
       </div>
     );
@@ -401,7 +452,7 @@ function Activity({ session, message }: { session: ThreadSession; message: Activ
   const steps = content["steps"];
   if (Array.isArray(steps) && steps.every(isObject)) {
     return (
-      <div role="group" class="box activity" aria-label={titleCase(message.activityType)}>
+      <div role="group" class="card activity" aria-label={titleCase(message.activityType)}>
         <header>
           <strong>{titleCase(message.activityType)}</strong>
         </header>
@@ -410,7 +461,10 @@ function Activity({ session, message }: { session: ThreadSession; message: Activ
             const isDone = step["done"] === true || step["status"] === "completed" || step["status"] === "done";
             return (
               <li key={index}>
-                <span aria-hidden="true">{isDone ? "☑" : "☐"}</span> {String(step["title"] ?? step["description"] ?? step["name"] ?? "")}
+                <span class={`task ${isDone ? "is-done" : ""}`} aria-hidden="true">
+                  {isDone && <Icon name="check" size={12} />}
+                </span>{" "}
+                {String(step["title"] ?? step["description"] ?? step["name"] ?? "")}
                 <span class="hidden">{isDone ? " (done)" : " (open)"}</span>
               </li>
             );

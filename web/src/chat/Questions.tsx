@@ -1,6 +1,7 @@
 /** What waits for the user: interrupts, approvals, and calls of front-end tools. */
 
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { Icon } from "../Icon";
 import { uploadFile } from "../protocol/api";
 import type { Interrupt, Json, ResumeEntry, ToolCall } from "../protocol/types";
 import { formatDuration, isObject, parseJson } from "./format";
@@ -47,10 +48,14 @@ export function Questions({ session, interrupts }: { session: ThreadSession; int
 
 function Question(props: { interrupt: Interrupt; call: ToolCall | undefined; answer: Answer | undefined; onAnswer: (answer: Answer) => void; onChange: () => void }) {
   const { interrupt, call, answer } = props;
+  const isCall = APPROVALS.has(interrupt.reason) && isApproval(interrupt.responseSchema);
   const expired = interrupt.expiresAt !== undefined && Date.parse(interrupt.expiresAt) < Date.now();
   return (
     <div role="group" class="card question" aria-label="Question">
-      <h2 class="question-text">{interrupt.message ?? (call === undefined ? "The agent asks:" : `Allow the call of ${call.function.name}?`)}</h2>
+      <h2 class="question-text">
+        <Icon name={isCall ? "shield" : "question"} size={18} />
+        <span>{interrupt.message ?? (call === undefined ? "The agent asks:" : `Allow the call of ${call.function.name}?`)}</span>
+      </h2>
       {interrupt.expiresAt !== undefined && (
         <p class={expired ? "is-bad" : "soft"}>{expired ? "This question has expired." : `Expires in ${formatDuration(Date.parse(interrupt.expiresAt) - Date.now())}.`}</p>
       )}
@@ -59,7 +64,7 @@ function Question(props: { interrupt: Interrupt; call: ToolCall | undefined; ans
           <span>{answer.status === "cancelled" ? "Cancelled" : `Answer: ${JSON.stringify(answer.payload)}`}</span>
           <button onClick={props.onChange}>Change</button>
         </div>
-      ) : APPROVALS.has(interrupt.reason) && isApproval(interrupt.responseSchema) ? (
+      ) : isCall ? (
         <ApprovalForm call={call} onAnswer={props.onAnswer} />
       ) : (
         <AnswerForm schema={interrupt.responseSchema} onAnswer={props.onAnswer} />
@@ -129,17 +134,21 @@ function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer
   const id = useId();
   const original = parseJson(call?.function.arguments ?? "");
   const [args, setArgs] = useState<Json | undefined>(original);
+  const fields = isObject(original) ? schemaOf(original) : null;
+  const [isJson, setJson] = useState(fields === null);
   const [isRejecting, setRejecting] = useState(false);
   const [reason, setReason] = useState("");
   const reasonInput = useRef<HTMLInputElement>(null);
   const rejectButton = useFocusAfter(isRejecting);
-  useEffect(() => {
-    if (isRejecting) reasonInput.current?.focus();
+  useLayoutEffect(() => {
+    if (isRejecting) reasonInput.current?.focus(); // before the next key
   }, [isRejecting]);
   const isEdited = JSON.stringify(args) !== JSON.stringify(original);
+  const problems = isJson || fields === null ? [] : findProblems(fields, args, "Arguments");
   if (isRejecting) {
     return (
       <form
+        key="reject"
         onSubmit={(event) => {
           event.preventDefault();
           onAnswer({ status: "resolved", payload: reason === "" ? { approved: false } : { approved: false, reason } });
@@ -164,14 +173,30 @@ function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer
   }
   return (
     <form
+      key="approve"
       onSubmit={(event) => {
         event.preventDefault();
         if (args !== undefined || call === undefined) onAnswer({ status: "resolved", payload: isEdited && args !== undefined ? { approved: true, editedArgs: args } : { approved: true } });
       }}
     >
-      {call !== undefined && <JsonField label="Arguments" id={id} value={original} onChange={setArgs} />}
+      {call !== undefined && (isJson || fields === null) && <JsonField label="Arguments" id={id} value={args} onChange={setArgs} />}
+      {call !== undefined && !isJson && fields !== null && <SchemaForm schema={fields} value={args} label="Arguments" id={id} onChange={setArgs} />}
+      {call !== undefined && fields !== null && (
+        <label class="check">
+          <input
+            type="checkbox"
+            checked={isJson}
+            onChange={(event) => {
+              setJson(event.currentTarget.checked);
+              if (!isObject(args)) setArgs(original); // what is not an object has no fields
+            }}
+          />
+          Edit as JSON
+        </label>
+      )}
+      {problems.length > 0 && <p class="is-bad">{problems.join(". ")}.</p>}
       <div class="row">
-        <button class="primary" type="submit" disabled={args === undefined && call !== undefined}>
+        <button class="primary" type="submit" disabled={(args === undefined && call !== undefined) || problems.length > 0}>
           {isEdited ? "Approve with changes" : "Approve"}
         </button>
         <button type="button" ref={rejectButton} onClick={() => setRejecting(true)}>
@@ -221,7 +246,10 @@ function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall
     case "confirm":
       return (
         <div role="group" class="card question" aria-label="Confirmation">
-          <h2 class="question-text">{argument("question") || "Do you confirm?"}</h2>
+          <h2 class="question-text">
+            <Icon name="question" size={18} />
+            <span>{argument("question") || "Do you confirm?"}</span>
+          </h2>
           <div class="row">
             <button class="primary" onClick={() => answer("yes")}>
               Yes
@@ -282,6 +310,20 @@ function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall
       </form>
     </div>
   );
+}
+
+/** A schema for the fields of arguments, from their values: the tools of an agent have theirs on the server. Null if there are too many. */
+function schemaOf(args: { [name: string]: Json }): Schema | null {
+  const names = Object.keys(args);
+  if (names.length === 0 || names.length > 12) return null;
+  const properties = Object.fromEntries(names.map((name) => [name, fieldOf(args[name]!)]));
+  return { type: "object", properties, required: names };
+}
+
+/** The schema of one argument. Null, lists and objects are edited as JSON. */
+function fieldOf(value: Json): Schema {
+  if (typeof value === "string") return value.length > 80 || value.includes("\n") ? { type: "string", format: "textarea" } : { type: "string" };
+  return typeof value === "number" || typeof value === "boolean" ? { type: typeof value } : {};
 }
 
 /** Whether a schema is that of an approval: it has the member `approved`. */

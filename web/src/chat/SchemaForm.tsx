@@ -1,6 +1,7 @@
 /** Forms from JSON Schema: text, number, choice, boolean, nested object, list; anything else as JSON. */
 
 import { useState } from "preact/hooks";
+import { Icon } from "../Icon";
 import type { Json } from "../protocol/types";
 import { isObject, parseJson } from "./format";
 
@@ -73,8 +74,8 @@ function Properties({ schema, root, value, id, onChange }: FieldProps) {
           id={`${id}-${name}`}
           isRequired={requiredOf(schema).includes(name)}
           onChange={(changed) => {
-            const { [name]: _, ...rest } = object;
-            onChange(changed === undefined ? rest : { ...rest, [name]: changed });
+            // A member that exists keeps its place.
+            onChange(changed === undefined ? without(object, name) : { ...object, [name]: changed });
           }}
         />
       ))}
@@ -195,13 +196,13 @@ function ListField({ schema, root, value, label, id, onChange }: FieldProps) {
             isRequired
             onChange={(changed) => onChange(items.map((other, at) => (at === index ? (changed ?? null) : other)))}
           />
-          <button type="button" class="quiet" aria-label={`Remove ${label} ${index + 1}`} onClick={() => onChange(items.filter((_, at) => at !== index))}>
-            ✕
+          <button type="button" class="quiet icon-button" aria-label={`Remove ${label} ${index + 1}`} onClick={() => onChange(items.filter((_, at) => at !== index))}>
+            <Icon name="cross" size={14} />
           </button>
         </div>
       ))}
       <button type="button" onClick={() => onChange([...items, initialValue(item, root) ?? emptyOf(resolve(item, root))])}>
-        Add to {label}
+        <Icon name="plus" size={14} /> Add to {label}
       </button>
     </fieldset>
   );

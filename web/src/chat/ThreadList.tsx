@@ -2,6 +2,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import { Icon } from "../Icon";
 import { ApiError, listThreads } from "../protocol/api";
 import type { ThreadSummary } from "../protocol/types";
 import { hrefOf } from "../router";
@@ -40,29 +41,16 @@ export function ThreadList({ current }: { current: string | null }) {
   }, [showsArchived.value]);
   return (
     <nav class="threads" aria-label="Threads">
-      <div class="threads-head">
-        <a class="button" href={hrefOf("chat")}>
-          New thread
-        </a>
-        <label class="check">
-          <input
-            type="checkbox"
-            checked={showsArchived.value}
-            onChange={(event) => {
-              wanted = PAGE;
-              showsArchived.value = event.currentTarget.checked;
-            }}
-          />
-          Archived
-        </label>
-      </div>
+      <a class="button new-thread" href={hrefOf("chat")}>
+        <Icon name="plus" /> New thread
+      </a>
       {problem.value !== null && <p class="soft">{problem.value}</p>}
-      <ul class="plain">
+      <ul class="plain thread-list">
         {threads.value.map((thread) => (
           <li key={thread.threadId}>
             <a href={hrefOf("chat", thread.threadId)} aria-current={thread.threadId === current ? "page" : undefined}>
               <span class="thread-title">{thread.title ?? thread.threadId}</span>
-              <span class="soft">{thread.isRunning ? "running" : formatAge(thread.updatedAt)}</span>
+              <span class={thread.isRunning ? "is-running" : "soft"}>{thread.isRunning ? "running" : formatAge(thread.updatedAt)}</span>
             </a>
           </li>
         ))}
@@ -78,6 +66,17 @@ export function ThreadList({ current }: { current: string | null }) {
           Show more
         </button>
       )}
+      <label class="check archived">
+        <input
+          type="checkbox"
+          checked={showsArchived.value}
+          onChange={(event) => {
+            wanted = PAGE;
+            showsArchived.value = event.currentTarget.checked;
+          }}
+        />
+        Archived
+      </label>
     </nav>
   );
 }
