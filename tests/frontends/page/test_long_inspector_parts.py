@@ -75,6 +75,45 @@ def test_a_downloaded_run_is_a_recording_that_the_page_opens(thread: InspectedTh
         expect(page.get_by_role("tabpanel")).to_contain_text("get_weather")
 
 
+def test_a_downloaded_thread_has_the_requests_of_its_runs(thread: InspectedThread, tmp_path: Path) -> None:
+    thread.play("text", "r")
+    thread.play("state", "s")
+    one = thread.inspect("s")
+    expect(one.bar()).to_contain_text("success")
+    with one.page.expect_download() as download:
+        one.page.get_by_role("button", name="Download thread").click()
+    download.value.save_as(tmp_path / "thread.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "thread.jsonl").read_text().splitlines()]
+    assert [line["input"]["messages"][-1]["content"] for line in lines if "input" in line] == ["text", "state"]
+    one.drop("thread.jsonl", (tmp_path / "thread.jsonl").read_text())
+    side = one.page.get_by_role("navigation", name="Threads and runs")
+    expect(side.get_by_role("button", name="s 21 events")).to_be_visible()
+    one.tab("Messages")
+    expect(one.page.get_by_role("tabpanel")).to_contain_text("before the run")
+
+
+def test_runs_have_the_names_of_their_messages_on_every_branch(server: AguilaProcess, open_page: OpenPage) -> None:
+    chat = open_page(server.url)
+    chat.ask("steps please")
+    chat.page.get_by_role("button", name="Edit").click()
+    chat.page.get_by_label("Edit message").fill("interrupt please")
+    chat.page.get_by_role("button", name="Send again").click()
+    chat.question().get_by_label("colour").fill("green")
+    chat.question().get_by_role("button", name="Answer").click()
+    chat.sees("It will be green.")
+    chat.is_idle()
+    chat.page.get_by_role("link", name="Inspect", exact=True).click()
+    one = InspectorPage(chat.page, chat.page.url)
+    runs = chat.page.get_by_role("navigation", name="Threads and runs").locator(".runs")
+    for name in ("steps please", "interrupt please", "interrupt please (continued)"):
+        expect(runs.get_by_text(name, exact=True)).to_have_count(1)
+    expect(one.bar().get_by_role("heading", name="interrupt please (continued)")).to_be_visible()
+    one.tab("Cost")
+    runs.get_by_text("steps please", exact=True).click()
+    expect(one.bar().get_by_role("heading", name="steps please")).to_be_visible()
+    expect(chat.page.get_by_role("tab", name="Cost")).to_have_attribute("aria-selected", "true")
+
+
 def test_a_dropped_file_is_opened_or_refused_with_the_reason(server: AguilaProcess, open_page: OpenPage) -> None:
     one = InspectorPage(open_page(server.url).page, f"{server.url}/#/inspect")
     lines = [json.dumps(event) for event in long_run(50)]

@@ -9,7 +9,7 @@ import { factsOf, MessageList, UsageTable } from "./panels";
 import type { RunView } from "./source";
 import { Timeline } from "./Timeline";
 
-type Side = { view: RunView; startedAt: number | null };
+type Side = { view: RunView; name: string; startedAt: number | null };
 
 export function Compare({ left, right }: { left: Side; right: Side }) {
   void left.view.version.value;
@@ -34,12 +34,11 @@ export function Compare({ left, right }: { left: Side; right: Side }) {
           <thead>
             <tr>
               <td />
-              <th scope="col" class="mono">
-                {left.view.title}
-              </th>
-              <th scope="col" class="mono">
-                {right.view.title}
-              </th>
+              {[left, right].map((side) => (
+                <th key={side.view.run} scope="col">
+                  {side.name}
+                </th>
+              ))}
             </tr>
           </thead>
           <tbody>
@@ -64,14 +63,15 @@ export function Compare({ left, right }: { left: Side; right: Side }) {
 
 type ColumnProps = { side: Side; scale: number; messages: readonly Message[]; others: readonly Message[]; state: Json; changed: ReadonlySet<string> };
 
-function Column({ side: { view }, scale, messages, others, state, changed }: ColumnProps) {
+function Column({ side: { view, name }, scale, messages, others, state, changed }: ColumnProps) {
   const cursor = useSignal(-1);
   const span = useSignal<number | null>(null);
   const texts = new Set(others.map(textOf));
   const differing = messages.filter((message) => !texts.has(textOf(message)));
   return (
     <section class="compare-column" aria-label={`Run ${view.title}`}>
-      <h3 class="mono">{view.title}</h3>
+      <h3>{name}</h3>
+      {name !== view.title && <p class="soft mono id">{view.title}</p>}
       <Timeline
         model={view.model}
         version={view.version}

@@ -1,8 +1,10 @@
 /** The inspector: threads and runs, and one run in all its parts. */
 
-import { useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
+import { signal, useComputed, useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { getRecording, getThread, listThreads, threadEvents, token } from "../protocol/api";
+import { Icon } from "../Icon";
+import { ApiError, getRecording, getRunInput, getThread, listThreads, runEvents, token } from "../protocol/api";
+import { formatAge } from "../chat/format";
 import { readBatches } from "../protocol/stream";
 import type { Finding, Message, RunRecord, StoredEvent, ThreadSummary } from "../protocol/types";
 import { hrefOf, navigate } from "../router";
@@ -10,7 +12,7 @@ import { Compare } from "./Compare";
 import { asCurl, asJson, asPytest, saveText } from "./copy";
 import { EventList } from "./EventList";
 import { bytes, duration, number } from "./format";
-import { CopyButton, CostPanel, countOf, Empty, EventPanel, InputPanel, MessagesPanel, placeOf, StatePanel, ViolationsPanel } from "./panels";
+import { CopyButton, CostPanel, countOf, EventPanel, InputPanel, MessagesPanel, placeOf, StatePanel, ViolationsPanel } from "./panels";
 import { readRecording, writeRecording, type RecordedRun } from "./recording";
 import { messageOf, openRecorded, openRun, type RunView } from "./source";
 import { Timeline } from "./Timeline";
@@ -111,14 +113,29 @@ function InspectorOf({ thread, run }: Place) {
         ) : thread !== null && run !== null ? (
           <StoredRunPage key={`${thread} ${run}`} thread={thread} run={run} runs={runs.value} compared={compared} />
         ) : (
-          <Empty>
-            {thread !== null
-              ? "This thread has no runs yet."
-              : "Choose a thread, or drop a recording (.jsonl, .sse or .json) here. It stays in the browser."}
-          </Empty>
+          <Welcome hasThread={thread !== null} />
         )}
       </div>
     </main>
+  );
+}
+
+/** What stands there before a run is chosen. */
+function Welcome({ hasThread }: { hasThread: boolean }) {
+  return (
+    <div class="inspector-welcome">
+      <Icon name="inspect" size={40} />
+      {hasThread ? (
+        <p>This thread has no runs yet.</p>
+      ) : (
+        <>
+          <h2>Choose a thread to inspect its runs</h2>
+          <p class="soft">
+            Or drop a recording here: <code>.jsonl</code>, <code>.sse</code> or <code>.json</code>. It stays in the browser.
+          </p>
+        </>
+      )}
+    </div>
   );
 }
 
@@ -129,16 +146,18 @@ function useThreads(error: Signal<string | null>) {
   const next = useSignal<string | null>(null);
   useEffect(() => {
     let timer = 0;
+    let problemOfList: string | null = null;
     const refresh = async () => {
       try {
         if (!document.hidden) {
           const found = await listThreads({ limit: 100 });
           latest.value = found.threads;
+          if (error.value === problemOfList) error.value = null;
           if (older.value.length === 0) next.value = found.next;
         }
         timer = setTimeout(() => void refresh(), REFRESH);
       } catch (problem) {
-        error.value = messageOf(problem);
+        problemOfList = error.value = messageOf(problem);
         timer = setTimeout(() => void refresh(), REFRESH * 4);
       }
     };
@@ -165,15 +184,46 @@ function useThreads(error: Signal<string | null>) {
 /** A run with a name for people: the message that started it, or its id. */
 type NamedRun = RunRecord & { name: string };
 
+/** Names that were found already, by thread and run. */
+const names = new Map<string, string>();
+/** Runs whose requests are read for their names. */
+const MOST_NAMED = 30;
+
+function textOf(message: Message): string {
+  if (message.role !== "user") return "";
+  const { content } = message;
+  return (typeof content === "string" ? content : content.map((part) => (part.type === "text" ? part.text : "")).join(" ")).trim();
+}
+
 /** Name runs by the messages of the page, whose ids carry that of their run. */
 function withNames(runs: readonly RunRecord[], messages: readonly Message[]): NamedRun[] {
-  const names = new Map<string, string>();
-  for (const { id, role, content } of messages) {
-    if (role !== "user" || !id.startsWith("user-")) continue;
-    const text = typeof content === "string" ? content : content.map((part) => (part.type === "text" ? part.text : "")).join(" ");
-    if (text.trim() !== "") names.set(id.slice(5), text.trim());
+  const thread = runs[0]?.threadId ?? "";
+  for (const message of messages) {
+    const text = textOf(message);
+    if (text !== "" && message.id.startsWith("user-")) names.set(`${thread} ${message.id.slice(5)}`, text);
   }
-  return runs.map((run) => ({ ...run, name: names.get(run.runId) ?? run.runId }));
+  return runs.map((run) => ({ ...run, name: names.get(`${thread} ${run.runId}`) ?? run.runId }));
+}
+
+/** Name the runs of other branches and those that continue a run: their requests have the message. */
+async function nameRest(thread: string, runs: Signal<NamedRun[]>, isCurrent: () => boolean): Promise<void> {
+  const unnamed = runs.value.filter((run) => run.name === run.runId).slice(-MOST_NAMED);
+  for (const { runId } of unnamed) {
+    let input;
+    try {
+      ({ input } = await getRunInput(thread, runId));
+    } catch (problem) {
+      if (problem instanceof ApiError) return; // the ids have to do
+      throw problem;
+    }
+    if (!isCurrent()) return;
+    const messages = input.messages ?? [];
+    const text = messages.map(textOf).findLast((each) => each !== "") ?? "";
+    const continues = (input.resume ?? []).length > 0 || messages.at(-1)?.role === "tool";
+    if (text === "") continue;
+    names.set(`${thread} ${runId}`, continues ? `${text} (continued)` : text);
+    runs.value = runs.value.map((run) => (run.runId === runId ? { ...run, name: names.get(`${thread} ${runId}`)! } : run));
+  }
 }
 
 /** The runs of a thread, read again when their number or the end of the log has changed. */
@@ -189,7 +239,9 @@ function useRuns(thread: string | null, threads: ReadonlySignal<ThreadSummary[]>
     let isCurrent = true;
     getThread(thread).then(
       (found) => {
-        if (isCurrent) runs.value = withNames(found.runs, found.messages);
+        if (!isCurrent) return;
+        runs.value = withNames(found.runs, found.messages);
+        void nameRest(thread, runs, () => isCurrent);
       },
       (problem: unknown) => {
         if (isCurrent) error.value = messageOf(problem);
@@ -216,17 +268,20 @@ type SidebarProps = {
 
 function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile, onMore }: SidebarProps) {
   const file = useRef<HTMLInputElement>(null);
-  const isFolded = useSignal(isNarrow);
+  const isFolded = useSignal(false);
+  useEffect(() => {
+    isFolded.value = isNarrow && (run !== null || recording.value !== null); // without a run there is nothing else to see
+  }, [run, recording.value]);
   const shown = recording.value;
   const known = threads.some((one) => one.threadId === thread);
   return (
     <nav class={`side ${isFolded.value ? "folded" : ""}`} aria-label="Threads and runs">
       <div class="side-bar">
         <button type="button" class="small side-fold" aria-expanded={!isFolded.value} onClick={() => (isFolded.value = !isFolded.value)}>
-          Threads
+          <Icon name="list" /> Threads
         </button>
-        <button type="button" class="small" onClick={() => file.current?.click()}>
-          Open recording
+        <button type="button" class="small side-open" onClick={() => file.current?.click()}>
+          <Icon name="open" /> Open recording
         </button>
         <input
           ref={file}
@@ -257,13 +312,14 @@ function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile, o
         <h2>Threads</h2>
         {threads.length === 0 && <p class="soft pad">No threads yet.</p>}
         <ul>
-          {thread !== null && !known && <ThreadItem thread={thread} title={thread} isRunning={false} isCurrent run={run} runs={runs} />}
+          {thread !== null && !known && <ThreadItem thread={thread} title={thread} isRunning={false} updatedAt={null} isCurrent run={run} runs={runs} />}
           {threads.map((one) => (
             <ThreadItem
               key={one.threadId}
               thread={one.threadId}
               title={one.title ?? one.threadId}
               isRunning={one.isRunning}
+              updatedAt={one.updatedAt}
               isCurrent={one.threadId === thread}
               run={run}
               runs={one.threadId === thread ? runs : []}
@@ -280,13 +336,13 @@ function Sidebar({ thread, run, threads, runs, recording, recordedRun, onFile, o
   );
 }
 
-type ThreadItemProps = { thread: string; title: string; isRunning: boolean; isCurrent: boolean; run: string | null; runs: NamedRun[] };
+type ThreadItemProps = { thread: string; title: string; isRunning: boolean; updatedAt: number | null; isCurrent: boolean; run: string | null; runs: NamedRun[] };
 
-function ThreadItem({ thread, title, isRunning, isCurrent, run, runs }: ThreadItemProps) {
+function ThreadItem({ thread, title, isRunning, updatedAt, isCurrent, run, runs }: ThreadItemProps) {
   return (
-    <li>
+    <li class={isCurrent ? "is-open" : undefined}>
       <a class="item" href={hrefOf("inspect", thread)} title={thread} aria-current={isCurrent && run === null ? "true" : undefined}>
-        <span class="title">{title}</span> {isRunning && <span class="tag live">live</span>}
+        <span class="title">{title}</span> {isRunning ? <span class="tag live">live</span> : updatedAt !== null && <span class="soft age">{formatAge(updatedAt)}</span>}
       </a>
       {isCurrent && runs.length > 0 && (
         <ul class="runs">
@@ -331,11 +387,15 @@ function StoredRunPage({ thread, run, runs, compared }: StoredRunPageProps) {
   return <RunPage view={view} record={record} others={runs.filter((one) => one.runId !== run)} compared={compared} />;
 }
 
-type ComparePageProps = { view: RunView; record: RunRecord | null; other: string; otherRecord: RunRecord | null; thread: string };
+type ComparePageProps = { view: RunView; record: NamedRun | null; other: string; otherRecord: NamedRun | null; thread: string };
 
 function ComparePage({ view, record, other, otherRecord, thread }: ComparePageProps) {
   const second = useView(() => openRun(thread, other));
-  return <Compare left={{ view, startedAt: record?.startedAt ?? null }} right={{ view: second, startedAt: otherRecord?.startedAt ?? null }} />;
+  return <Compare left={sideOf(view, record)} right={sideOf(second, otherRecord)} />;
+}
+
+function sideOf(view: RunView, record: NamedRun | null) {
+  return { view, name: record?.name ?? view.title, startedAt: record?.startedAt ?? null };
 }
 
 /** Open a view once, and close it with the component. */
@@ -349,14 +409,16 @@ function useView(open: () => RunView): RunView {
 const TABS = ["Event", "State", "Messages", "Violations", "Cost", "Input"] as const;
 type Tab = (typeof TABS)[number];
 
-type RunPageProps = { view: RunView; record: RunRecord | null; others: NamedRun[]; compared: Signal<string | null> | null };
+/** The panel that is shown: another run shows the same. */
+const tab = signal<Tab>("Messages");
+
+type RunPageProps = { view: RunView; record: NamedRun | null; others: NamedRun[]; compared: Signal<string | null> | null };
 
 function RunPage({ view, record, others, compared }: RunPageProps) {
   const { model, version } = view;
   const cursor = useSignal(-1);
   const span = useSignal<number | null>(null);
   const shown = useSignal<Uint32Array | null>(null);
-  const tab = useSignal<Tab>("Messages");
   const findings = useComputed(() => {
     void version.value;
     const rank = { note: 0, warning: 1, error: 2 };
@@ -384,7 +446,7 @@ function RunPage({ view, record, others, compared }: RunPageProps) {
       <div class="split">
         <EventList model={model} version={version} cursor={cursor} span={span} findings={findings} isLive={record !== null && record.endedAt === null} shown={shown} />
         <section class="panel" aria-label="Details">
-          <div class="tabs" role="tablist" aria-label="Details" onKeyDown={(event) => moveTab(event, tab)}>
+          <div class="tabs" role="tablist" aria-label="Details" onKeyDown={moveTab}>
             {TABS.map((name) => (
               <button
                 key={name}
@@ -415,7 +477,7 @@ function RunPage({ view, record, others, compared }: RunPageProps) {
   );
 }
 
-function moveTab(event: KeyboardEvent, tab: Signal<Tab>): void {
+function moveTab(event: KeyboardEvent): void {
   const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
   if (by === undefined) return;
   event.preventDefault();
@@ -438,11 +500,20 @@ function RunBar({ view, record, others, compared, cursor, shown }: RunBarProps) 
     return shown.value === null ? model.events : [...shown.value].map((index) => model.events[index]!);
   };
   const count = countOf(model, cursor.value);
+  const isNamed = record !== null && record.name !== record.runId;
+  const copied = cursor.value !== -1 ? "event" : shown.value === null ? "all" : "shown";
   return (
     <div class="run-bar">
-      <h2 class="mono" title={view.run}>
-        {view.title}
-      </h2>
+      <div class="run-title">
+        <h2 class={isNamed ? undefined : "mono"} title={isNamed ? record.name : view.run}>
+          {isNamed ? record.name : view.title}
+        </h2>
+        {isNamed && (
+          <span class="soft mono id" title={view.run}>
+            {view.run}
+          </span>
+        )}
+      </div>
       {outcome !== "" && <span class={`tag ${outcome}`}>{outcome}</span>}
       {status !== "" && (
         <span class={`tag ${view.status.value}`} role="status">
@@ -456,9 +527,31 @@ function RunBar({ view, record, others, compared, cursor, shown }: RunBarProps) 
       <details class="run-more" open={!isNarrow}>
         <summary>Copy, compare, download</summary>
         <div class="run-actions">
-          <CopyButton text={() => asJson(selected())}>{cursor.value === -1 ? (shown.value === null ? "Copy all as JSON" : "Copy shown as JSON") : "Copy event as JSON"}</CopyButton>
-          <CopyButton text={() => asCurl(view)}>Copy as curl</CopyButton>
-          {model.hasSeed && count <= MOST_TESTED && <CopyButton text={() => asPytest(view, count)}>Copy as pytest</CopyButton>}
+          <div class="button-group">
+            <span class="soft">Copy</span>
+            <CopyButton text={() => asJson(selected())} label={`Copy ${copied} as JSON`}>
+              {copied} as JSON
+            </CopyButton>
+            <CopyButton text={() => asCurl(view)} label="Copy as curl">
+              curl
+            </CopyButton>
+            {model.hasSeed && count <= MOST_TESTED && (
+              <CopyButton text={() => asPytest(view, count)} label="Copy as pytest">
+                pytest
+              </CopyButton>
+            )}
+          </div>
+          <div class="button-group">
+            <span class="soft">Download</span>
+            <button type="button" class="small" aria-label="Download run" onClick={() => saveText(`${view.run}.jsonl`, writeRecording(view.input.value, model.events, model.hasTimes ? model.times : null))}>
+              run
+            </button>
+            {view.thread !== null && (
+              <button type="button" class="small" aria-label="Download thread" onClick={() => void downloadThread(view)}>
+                thread
+              </button>
+            )}
+          </div>
           {compared !== null && others.length > 0 && (
             <select aria-label="Compare with another run" value="" onChange={(event) => (compared.value = event.currentTarget.value || null)}>
               <option value="">Compare with…</option>
@@ -469,14 +562,6 @@ function RunBar({ view, record, others, compared, cursor, shown }: RunBarProps) 
                 </option>
               ))}
             </select>
-          )}
-          <button type="button" class="small" onClick={() => saveText(`${view.run}.jsonl`, writeRecording(view.input.value, model.events, model.hasTimes ? model.times : null))}>
-            Download run
-          </button>
-          {view.thread !== null && (
-            <button type="button" class="small" onClick={() => void downloadThread(view.thread!)}>
-              Download thread
-            </button>
           )}
         </div>
       </details>
@@ -490,11 +575,22 @@ function outcomeOf(view: RunView): string {
   return last?.type === "RUN_FINISHED" ? (last.outcome?.type ?? "success") : "";
 }
 
-async function downloadThread(thread: string): Promise<void> {
-  const events: StoredEvent[] = [];
-  for await (const batch of readBatches(await threadEvents(thread, { times: true }))) events.push(...batch);
-  const times = events.map((stored) => stored.time ?? 0);
-  saveText(`${thread}.jsonl`, writeRecording(null, events, times.includes(0) ? null : times));
+/** Save the runs of a thread, each with its request. Of a run that goes on, what is shown is saved. */
+async function downloadThread(view: RunView): Promise<void> {
+  const thread = view.thread!;
+  try {
+    const lines: string[] = [];
+    for (const { runId, endedAt } of (await getThread(thread)).runs) {
+      const { input } = await getRunInput(thread, runId);
+      const events: StoredEvent[] = endedAt === null && runId === view.run ? [...view.model.events] : [];
+      if (endedAt !== null) for await (const batch of readBatches(await runEvents(thread, runId, { times: true }))) events.push(...batch);
+      const times = events.map((stored) => stored.time ?? 0);
+      lines.push(writeRecording(input, events, times.includes(0) ? null : times));
+    }
+    saveText(`${thread}.jsonl`, lines.join(""));
+  } catch (error) {
+    view.error.value = `The thread was not downloaded: ${messageOf(error)}`;
+  }
 }
 
 /** Moves through the run: messages, state and timeline are shown as of the selected event. */

@@ -6,11 +6,11 @@ import { duration, number } from "./format";
 import type { RunModel } from "./model";
 import type { TimelineSpan } from "./spans";
 
-const ROW = 20;
+const ROW = 24;
 const AXIS = 22;
 const DENSITY = 8;
 const TOP = AXIS + DENSITY + 4;
-const MAX_HEIGHT = 236;
+const MAX_HEIGHT = 260;
 /** A gap is hatched if it is this wide and this long. */
 const NARROWEST_GAP = 28;
 const SHORTEST_GAP = 200;
@@ -153,6 +153,13 @@ export function Timeline({ model, version, cursor, span, onSpan, marks, scale, l
             </>
           )}
         </span>
+        <span class="legend soft">
+          {[...model.kinds].map((kind) => (
+            <span key={kind}>
+              <span class={`dot k-${kind}`} /> {kind}
+            </span>
+          ))}
+        </span>
         <button type="button" class="small" aria-label="Zoom out" onClick={() => zoom(1 / 0.6)}>
           −
         </button>
@@ -235,7 +242,7 @@ function draw(
   const context = canvas.getContext("2d")!;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);
-  context.font = "11px system-ui, sans-serif";
+  context.font = `11.5px ${style.getPropertyValue("--font")}`;
   context.textBaseline = "middle";
   const x = (time: number) => ((time - shown.from) / (shown.to - shown.from)) * width;
 
@@ -261,17 +268,19 @@ function draw(
     const own = span.hasFailed ? bad : colours[span.kind]!;
     context.globalAlpha = isSelected ? 0.45 : 0.2;
     context.fillStyle = own;
-    context.fillRect(left, top, wide, ROW - 3);
+    context.beginPath();
+    context.roundRect(left, top, wide, ROW - 4, Math.min(4, wide / 2));
+    context.fill();
     context.globalAlpha = 1;
-    context.fillRect(left, top, 2, ROW - 3);
-    if (isSelected) outline = [left + 0.75, top + 0.75, Math.max(2, wide - 1.5), ROW - 4.5, own];
+    context.fillRect(left, top, Math.min(3, wide), ROW - 4);
+    if (isSelected) outline = [left + 0.75, top + 0.75, Math.max(2, wide - 1.5), ROW - 5.5, own];
     if (wide > 34) {
       context.save();
       context.beginPath();
       context.rect(left, top, wide - 2, ROW);
       context.clip();
       context.fillStyle = text;
-      context.fillText(span.preview || span.label, Math.max(left, 0) + 6, top + (ROW - 3) / 2 + 0.5);
+      context.fillText(span.preview || span.label, Math.max(left, 0) + 8, top + (ROW - 4) / 2 + 0.5);
       context.restore();
     }
   }
@@ -325,7 +334,8 @@ function drawAxis(
     context.moveTo(at, 14);
     context.lineTo(at, height);
     context.stroke();
-    context.fillText(model.hasTimes ? axisLabel(time, step) : number(time + 1), at + 4, 9);
+    const label = model.hasTimes ? axisLabel(time, step) : number(time + 1);
+    if (at + 4 + context.measureText(label).width <= width) context.fillText(label, at + 4, 9);
   }
 }
 

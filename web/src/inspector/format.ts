@@ -78,6 +78,7 @@ export function groupOf(type: string): string {
   if (type.startsWith("REASONING_")) return "reasoning";
   if (type.startsWith("TOOL_")) return "call";
   if (type.startsWith("STEP_")) return "step";
+  if (type.startsWith("STATE_")) return "state";
   if (type.startsWith("SUBAGENT_")) return "subagent";
   if (type === "RUN_ERROR" || type === "unreadable") return "bad";
   if (type.startsWith("RUN_")) return "run";

@@ -6,7 +6,7 @@
 import { ChunkExpander } from "../protocol/chunks";
 import { Conversation, type Checkpoint, type Seed } from "../protocol/reducer";
 import type { AguiEvent, StoredEvent, TokenUsage } from "../protocol/types";
-import { SpanBuilder, type TimelineSpan } from "./spans";
+import { SpanBuilder, type SpanKind, type TimelineSpan } from "./spans";
 
 /** Events between two checkpoints. */
 const SPACING = 4096;
@@ -49,6 +49,10 @@ export class RunModel {
 
   get spans(): readonly TimelineSpan[] {
     return this.#builder.spans;
+  }
+
+  get kinds(): ReadonlySet<SpanKind> {
+    return this.#builder.kinds;
   }
 
   get rows(): number {

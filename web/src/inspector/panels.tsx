@@ -20,12 +20,14 @@ export function countOf(model: RunModel, cursor: number): number {
   return cursor === -1 ? model.length : cursor + 1;
 }
 
-export function CopyButton({ text, children }: { text: () => string; children: ComponentChildren }) {
+/** A button that copies text and says so. `label` names a button whose text needs the words beside it. */
+export function CopyButton({ text, label, children }: { text: () => string; label?: string; children: ComponentChildren }) {
   const said = useSignal("");
   return (
     <button
       type="button"
       class="small"
+      aria-label={said.value || label}
       onClick={() => {
         copyText(text()).then(
           () => (said.value = "Copied"),
@@ -119,10 +121,17 @@ export function MessageList({ messages, open, earlier }: MessageListProps) {
       {messages.map((message) => (
         <li key={`${message.role} ${message.id}`} class={`entry ${earlier?.has(message.id) ? "earlier" : ""}`}>
           <div class="entry-head">
-            <span class={`role r-${message.role}`}>{message.role}</span> <span class="soft mono">{message.id}</span>
-            {message.subagentRunId !== undefined && <span class="soft mono"> {message.subagentRunId}</span>}
+            <span class={`role r-${message.role}`}>{message.role}</span>
             {open?.has(message.id) && <span class="tag">writing</span>}
-            {earlier?.has(message.id) && <span class="soft"> before the run</span>}
+            {earlier?.has(message.id) && <span class="tag">before the run</span>}
+            <span class="soft mono id" title={message.id}>
+              {message.id}
+            </span>
+            {message.subagentRunId !== undefined && (
+              <span class="soft mono id" title={message.subagentRunId}>
+                {message.subagentRunId}
+              </span>
+            )}
           </div>
           <Content message={message} />
           {message.role === "assistant" &&

@@ -27,6 +27,8 @@ const PREVIEW = 60;
 /** Collects spans event by event. The cost of an event does not depend on the number of spans. */
 export class SpanBuilder {
   readonly spans: TimelineSpan[] = [];
+  /** The kinds of spans that the run has. */
+  readonly kinds = new Set<SpanKind>();
   /** The number of rows that the spans need. */
   rows = 0;
   #open = new Map<string, number>();
@@ -114,6 +116,7 @@ export class SpanBuilder {
     this.#rowEnds[row] = Infinity;
     this.rows = Math.max(this.rows, row + 1);
     const at = this.spans.length;
+    this.kinds.add(kind);
     this.spans.push({ at, kind, id, label, preview: "", parent, row, start: time, first: index, end: null, last: index, hasFailed: false });
     this.#open.set(`${kind} ${id}`, at);
     return at;
