@@ -25,6 +25,9 @@ PACE = 0.02
 A2UI_CATALOG = "https://a2ui.org/specification/v0_9/basic_catalog.json"
 """The catalog of components that A2UI renderers bring along."""
 
+WORDS = {"question": "Do you like eagles?", "purpose": "a picture or a note"}
+"""Arguments of the front-end tools that people read, by name."""
+
 FEATURES: dict[str, Callable[[Run], Awaitable[None]]] = {}
 """The features by keyword. The first one that the message mentions is shown."""
 
@@ -301,7 +304,7 @@ def example_of(schema: Any) -> Any:
     simple: dict[Any, Any] = {"string": "demo", "integer": 1, "number": 1.5, "boolean": True, "array": []}
     if schema.get("type") in simple:
         return simple[schema["type"]]
-    return {name: example_of(each) for name, each in schema.get("properties", {}).items()}
+    return {name: WORDS.get(name) or example_of(each) for name, each in schema.get("properties", {}).items()}
 
 
 def describe_image(data: bytes) -> str:

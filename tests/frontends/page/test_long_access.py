@@ -184,7 +184,7 @@ def test_files_and_tools_of_the_page_work_by_keyboard(
     expect(page.get_by_label("Confirmation")).to_be_visible()
     press(page, "No", back=True)
     expect(page.get_by_label("Confirmation")).to_have_count(0)
-    tab_to(page, "Pick a file: demo")
+    tab_to(page, "Pick a file: a picture or a note")
     with page.expect_file_chooser() as chooser:
         page.keyboard.press("Enter")
     chooser.value.set_files(notes)

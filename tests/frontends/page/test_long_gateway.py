@@ -18,6 +18,9 @@ from playwright.sync_api import expect
 RULES = {"quickstart": "VER-2", "pydantic_ai": None, "langgraph": "VER-2", "encoder_sse": None}
 """A rule that each server breaks, if any. Those with packages of their own are installed when they are first needed."""
 
+CALLS_OFFERED = {"pydantic_ai"}
+"""Servers that refuse the scripted call: the page does not offer its tool. tests/peers/test_inspect.py offers it."""
+
 
 @pytest.mark.parametrize("name", RULES)
 def test_chat_and_inspector_in_front_of_another_server(
@@ -39,14 +42,21 @@ def test_chat_and_inspector_in_front_of_another_server(
         chat.sees("Stopped.")
         chat.is_idle()
         chat.write("interrupt please")
-        chat.question().get_by_role("button", name="Approve").click()
+        if name == "langgraph":  # its interrupts have no message and no schema: the question is in the metadata
+            expect(chat.question().get_by_role("heading")).to_have_text("Send it?")
+            chat.question().get_by_label("Send as JSON").check()
+            chat.question().get_by_label("Answer").fill('{"approved": true}')
+            chat.question().get_by_role("button", name="Answer").click()
+        else:
+            chat.question().get_by_role("button", name="Approve").click()
         chat.sees("Sent.")
         chat.is_idle()
-        chat.write("frontend please")
-        page.get_by_label("Pending call").get_by_label("Result").fill("teal")
-        page.get_by_role("button", name="Send the result").click()
-        chat.sees("The colour is teal.")
-        chat.is_idle()
+        if name not in CALLS_OFFERED:
+            chat.write("frontend please")
+            page.get_by_label("Pending call").get_by_label("Result").fill("teal")
+            page.get_by_role("button", name="Send the result").click()
+            chat.sees("The colour is teal.")
+            chat.is_idle()
         chat.write("reasoning please")
         chat.sees("Forty-two.")
         chat.is_idle()

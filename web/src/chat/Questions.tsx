@@ -6,6 +6,7 @@ import { uploadFile } from "../protocol/api";
 import type { Interrupt, Json, ResumeEntry, ToolCall } from "../protocol/types";
 import { formatDuration, isObject, parseJson } from "./format";
 import { setPageColour, TOOLS } from "./frontendTools";
+import { Fold } from "./Messages";
 import { findProblems, initialValue, JsonField, SchemaForm, type Schema } from "./SchemaForm";
 import type { ThreadSession } from "./session";
 import { useFocusAfter } from "./useFocusAfter";
@@ -54,8 +55,9 @@ function Question(props: { interrupt: Interrupt; call: ToolCall | undefined; ans
     <div role="group" class="card question" aria-label="Question">
       <h2 class="question-text">
         <Icon name={isCall ? "shield" : "question"} size={18} />
-        <span>{interrupt.message ?? (call === undefined ? "The agent asks:" : `Allow the call of ${call.function.name}?`)}</span>
+        <span>{interrupt.message ?? textIn(interrupt.metadata) ?? (call === undefined ? "The agent asks:" : `Allow the call of ${call.function.name}?`)}</span>
       </h2>
+      {interrupt.message === undefined && interrupt.metadata !== undefined && <Fold summary="What the agent sent with the question" json={interrupt.metadata} />}
       {interrupt.expiresAt !== undefined && (
         <p class={expired ? "is-bad" : "soft"}>{expired ? "This question has expired." : `Expires in ${formatDuration(Date.parse(interrupt.expiresAt) - Date.now())}.`}</p>
       )}
@@ -324,6 +326,17 @@ function schemaOf(args: { [name: string]: Json }): Schema | null {
 function fieldOf(value: Json): Schema {
   if (typeof value === "string") return value.length > 80 || value.includes("\n") ? { type: "string", format: "textarea" } : { type: "string" };
   return typeof value === "number" || typeof value === "boolean" ? { type: typeof value } : {};
+}
+
+/** The question of an interrupt without a message: LangGraph's adapter sends what the graph asked as metadata. */
+function textIn(metadata: Json | undefined): string | undefined {
+  if (!isObject(metadata)) return undefined;
+  for (const name of ["question", "message", "prompt"]) {
+    const text = metadata[name];
+    if (typeof text === "string" && text !== "") return text;
+  }
+  if (typeof metadata["raw"] === "string" && metadata["raw"] !== "") return metadata["raw"];
+  return Object.values(metadata).map(textIn).find((text) => text !== undefined);
 }
 
 /** Whether a schema is that of an approval: it has the member `approved`. */
