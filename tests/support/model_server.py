@@ -55,8 +55,11 @@ def agent_for(provider: str, url: str, /, **options: Any) -> Any:
             case "anthropic":
                 from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
-                plain = DefaultAsyncHttpxClient(verify=False)  # loading certificates takes longer than the test
-                async with AsyncAnthropic(base_url=url, api_key="key", max_retries=0, http_client=plain) as client:
+                # Loading certificates takes longer than the test; a loaded machine connects in more than 5 seconds.
+                plain = DefaultAsyncHttpxClient(verify=False)
+                async with AsyncAnthropic(
+                    base_url=url, timeout=DEADLINE, api_key="key", max_retries=0, http_client=plain
+                ) as client:
                     await hand_over(run, anthropic.agent(client, model=model, **options))
             case "gemini":
                 from google.genai import Client
@@ -69,7 +72,9 @@ def agent_for(provider: str, url: str, /, **options: Any) -> Any:
 
                 plain = DefaultAsyncHttpxClient(verify=False)
                 address = f"{url}/v1"
-                async with AsyncOpenAI(base_url=address, api_key="key", max_retries=0, http_client=plain) as client:
+                async with AsyncOpenAI(
+                    base_url=address, timeout=DEADLINE, api_key="key", max_retries=0, http_client=plain
+                ) as client:
                     made = openai.agent(client, model=model, api=provider.split()[1], **options)
                     await hand_over(run, made)
 

@@ -42,6 +42,9 @@ function cutting(cuts, seen) {
   };
 }
 
+/** Whether a client sends a message at once: while the response of a run is still open, it queues messages. */
+const isIdle = (client) => client.getStatus() === "ready" && !client.getIsLoading();
+
 const thread = async (threadId) => (await fetch(`${url}/threads/${threadId}`)).json();
 
 function chat(threadId, { fetchClient, ...options } = {}) {
@@ -96,7 +99,7 @@ for (const feature of ["text", "tools", "reasoning", "state", "steps", "activity
   });
   const client = chat("client tool", { tools: [tool] });
   await client.sendMessage("call my frontend tool");
-  await until(() => client.getStatus() === "ready" && JSON.stringify(client.getMessages()).includes("answered"), "the answer");
+  await until(() => isIdle(client) && JSON.stringify(client.getMessages()).includes("answered"), "the answer");
   answers["client tool"] = { ...client.shown(), calls };
 }
 
@@ -118,7 +121,7 @@ for (const feature of ["text", "tools", "reasoning", "state", "steps", "activity
   };
   const client = chat("client tool, cut", { tools: [tool], fetchClient });
   await client.sendMessage("call my frontend tool");
-  await until(() => client.getStatus() === "ready" && JSON.stringify(client.getMessages()).includes("answered"), "the answer");
+  await until(() => isIdle(client) && JSON.stringify(client.getMessages()).includes("answered"), "the answer");
   answers["client tool, cut"] = { ...client.shown(), calls, seen };
 }
 
@@ -130,7 +133,7 @@ for (const [name, resolve] of [
   await client.sendMessage("show interrupt");
   const asked = client.shown();
   resolve(client.getInterrupts()[0]);
-  await until(() => client.getInterrupts().length === 0 && client.getStatus() === "ready", name);
+  await until(() => client.getInterrupts().length === 0 && isIdle(client), name);
   answers[name] = { asked, answered: client.shown() };
 }
 
@@ -139,7 +142,7 @@ for (const [name, resolve] of [
   await client.sendMessage("show approval");
   const asked = client.shown();
   client.getInterrupts()[0].resolveInterrupt({ approved: true, editedArgs: { to: "bob@example.com", subject: "Owls" } });
-  await until(() => client.getInterrupts().length === 0 && client.getStatus() === "ready", "approval");
+  await until(() => client.getInterrupts().length === 0 && isIdle(client), "approval");
   const answered = client.shown();
   const before = await thread("approval");
   await client.sendMessage("show tools");
@@ -159,7 +162,7 @@ for (const [name, resolve] of [
   await until(() => second.getInterrupts().length === 1, "the question");
   const hydrated = second.shown();
   second.getInterrupts()[0].resolveInterrupt({ colour: "pink" });
-  await until(() => second.getInterrupts().length === 0 && second.getStatus() === "ready", "the answer");
+  await until(() => second.getInterrupts().length === 0 && isIdle(second), "the answer");
   answers.hydrate = { before: first.shown(), hydrated, answered: second.shown() };
   const paged = chat("reload", { persistence: true, history: { pageSize: 1 } });
   paged.attach();
@@ -186,7 +189,7 @@ for (const [name, resolve] of [
   const runId = /run-[\w-]+/.exec(second.getResumeState()?.runId ?? "")?.[0] ?? second.getResumeState()?.runId;
   const cancelled = await fetch(`${url}/threads/join/runs/${encodeURIComponent(runId)}/cancel`, { method: "POST" });
   await sent;
-  await until(() => second.getStatus() === "ready", "the end");
+  await until(() => isIdle(second), "the end");
   answers.join = { joined, first: first.shown(), second: second.shown(), cancelled: cancelled.status };
 }
 
