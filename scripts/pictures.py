@@ -39,6 +39,19 @@ PROMPTS = (b"\n> ", b"[g]ive up: ")
 PUBLIC_URL = "http://127.0.0.1:8000"
 """The address in the pictures: the default one."""
 
+FONTS = """\
+<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <include>/etc/fonts/fonts.conf</include>
+  <match target="pattern">
+    <test name="family" qual="any"><string>sans-serif</string></test>
+    <edit name="family" mode="prepend" binding="strong"><string>Liberation Sans</string></edit>
+  </match>
+</fontconfig>
+"""
+"""A machine without a desktop has no font for ``system-ui``, and shows DejaVu Sans instead."""
+
 BROKEN_RUN = """\
 {"type": "RUN_STARTED", "threadId": "t1", "runId": "r1", "protocolVersion": "1.1"}
 {"type": "TEXT_MESSAGE_START", "messageId": "m1", "role": "assistant"}
@@ -55,10 +68,12 @@ def take_pictures() -> None:
     PICTURES.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "run.jsonl").write_text(BROKEN_RUN)
+        (Path(folder) / "fonts.conf").write_text(FONTS)
         server = AguilaProcess(Path(folder), None)
         try:
             with sync_playwright() as playwright:
-                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+                fonts = {**os.environ, "FONTCONFIG_FILE": str(Path(folder) / "fonts.conf")}
+                browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS, env=fonts)
                 take_pages(browser, server.url)
                 take_violations(browser, Path(folder))
                 browser.close()
@@ -72,7 +87,7 @@ def take_pictures() -> None:
 
 def take_pages(browser: Browser, url: str) -> None:
     """Take the chat and the inspector in front of the demo."""
-    with opened(browser, url, "light") as chat:
+    with opened(browser, url, "light", height=900) as chat:
         chat.ask("Show me the state of the soup")
         chat.ask("What is the weather in Lisbon? Use your tools.")
         chat.ask("What is six times seven? Show your reasoning.")
@@ -82,6 +97,7 @@ def take_pages(browser: Browser, url: str) -> None:
         chat.is_idle()
         save(chat.page, "chat")
 
+        chat.page.set_viewport_size({"width": 1280, "height": 800})
         play(url, "soup", "run-1", "Show me the state of the soup")
         run = InspectorPage(chat.page, f"{url}/#/inspect/soup/run-1")
         expect(run.bar()).to_contain_text("success")
@@ -119,9 +135,9 @@ def play(url: str, thread_id: str, run_id: str, text: str) -> None:
 
 
 @contextmanager
-def opened(browser: Browser, url: str, scheme: str) -> Iterator[ChatPage]:
+def opened(browser: Browser, url: str, scheme: str, height: int = 800) -> Iterator[ChatPage]:
     """Open the page in a new browser profile."""
-    size = {"width": 1280, "height": 800}
+    size = {"width": 1280, "height": height}
     context = browser.new_context(viewport=size, device_scale_factor=1, color_scheme=scheme, locale="en-GB")
     page = context.new_page()
     page.goto(url)
