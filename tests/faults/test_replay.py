@@ -118,3 +118,30 @@ def test_a_resumed_run_whose_server_is_killed(tmp_path: Path, place: str) -> Non
             2 if is_used else 1,
             1,
         ]
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_server_that_was_paused_before_an_effect_does_not_repeat_it(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """It wakes after another server has taken the run over, and the effect has happened in the run that followed."""
+    options: dict[str, Any] = {"app": LEASE}
+    if kind == "postgres":
+        dsn, schema = request.getfixturevalue("postgres"), request.getfixturevalue("postgres_schema")
+        options["postgres"] = {"dsn": dsn, "schema": schema}
+    valve = Valve(tmp_path, "valve")
+    with workers(tmp_path, count=2, **options) as (paused, other):
+        valve.open_to(1)
+        resume = answers(run_ask(paused, "thread", "one", valve=valve.name), {"ok": 1})
+        with paused.stream("POST", "/", json=act("ask", "thread", "two", resume, valve=valve.name)) as stream:
+            assert stream.status == 200, stream.response.read()
+            wait_until(lambda: lines(tmp_path, "answered", "thread") == 1, PATIENCE)
+            paused.pause()
+            wait_until(lambda: other.status_of("thread", "two") == "error", PATIENCE)
+            valve.open()
+            assert text_of(run_ask(other, "thread", "three", resume, valve=valve.name)) == "after"
+            paused.wake()
+            stream.rest()
+        run_ask(paused, "later", "one", valve=valve.name)  # meanwhile its agent has reached the effect, or was ended
+        assert [lines(tmp_path, name, "thread") for name in ("paid", "answered", "sent")] == [1, 2, 1]
+        assert thread_text(other, "thread") == "beforeafter"
