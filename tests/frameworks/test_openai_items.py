@@ -63,8 +63,9 @@ def test_a_part_that_openai_does_not_take_is_dropped_with_a_notice(content: Cont
 def test_reasoning_without_its_item_is_dropped_with_a_notice() -> None:
     notices: list[Notice] = []
     thoughts: list[Content] = [ReasoningContent("Hm."), ReasoningContent("Hm.", "not JSON"), ReasoningContent("", "[]")]
+    thoughts.append(ReasoningContent("", "[" * 100_000))
     assert to_items([ChatMessage("assistant", thoughts)], warn=notices.append) == []
-    assert len(notices) == 3
+    assert len(notices) == 4
 
 
 def test_an_item_of_a_hosted_tool_is_dropped_with_a_notice() -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from builders import user_json
 from serving import Gate, run_input, serving, types
 
 from aguila import App
+from aguila.codec import encode
 from aguila.protocol import (
     ActivityMessage,
     AssistantMessage,
@@ -268,6 +270,18 @@ def test_messages_become_ui_messages() -> None:
     }
     assert (stray["toolCallId"], stray["error"], stray["state"]) == ("unknown", "late", "error")
     assert later == {"type": "thinking", "content": "Hm"}
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, "[" * 800 + "]" * 800, "NaN", "1" * 5_000])
+def test_a_result_that_is_no_json_or_nests_too_deep_is_shown_as_text(content: str) -> None:
+    call = ToolCall(id="c1", function=FunctionCall(name="look", arguments=content))
+    messages: list[Message] = [
+        AssistantMessage(id="m", content="", tool_calls=[call]),
+        ToolMessage(id="t", tool_call_id="c1", content=content),
+    ]
+    (shown,) = to_ui_messages(messages)
+    assert encode(shown)
+    assert [part["output"] for part in shown["parts"] if part["type"] == "tool-call"] == [content]
 
 
 def test_messages_are_grouped_as_the_client_groups_them() -> None:

@@ -150,7 +150,7 @@ def _read_extras(protected: str) -> dict[str, Any]:
     """Return the provider's members of a reasoning block, which ``write_extras`` has written."""
     try:
         found = json.loads(protected)
-    except ValueError:
+    except (ValueError, RecursionError):  # it may be nested to any depth
         found = None
     return found if is_object(found) else {_PROTECTED: protected}
 

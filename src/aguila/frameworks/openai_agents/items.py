@@ -88,7 +88,7 @@ def _answer(message: ChatMessage, warn: Warn) -> list[Item]:
 def _read_reasoning(protected: str | None) -> Item | None:
     try:
         item = None if protected is None else json.loads(protected)
-    except ValueError:
+    except (ValueError, RecursionError):  # it may be nested to any depth
         return None
     return item if is_object(item) and item.get("type") == "reasoning" else None
 

@@ -15,7 +15,10 @@ from math import isfinite
 from typing import Any, Final
 
 from aguila.codec import decode_event
+from aguila.codec.json import text
 from aguila.codec.json.values import is_array, is_object
+from aguila.codec.notices import log_notice
+from aguila.errors import DecodeError
 from aguila.protocol import (
     CustomEvent,
     Event,
@@ -31,11 +34,14 @@ from aguila.server.auth import Request
 from aguila.server.http.framing import SSEFraming
 from aguila.server.limits import UNLIMITED
 from aguila.store.cursors import format_cursor
+from aguila.stream.json_values import MAX_JSON_DEPTH
 
 BINDING: Final = "tanstack:interruptBinding"
 """The member of an interrupt's metadata without which the client shows a question but accepts no answer."""
 TOOL_INPUT: Final = "tool-input-available"
 """The CUSTOM event on which the client runs one of its tools."""
+_DEPTH_AROUND: Final = 6
+"""How deep the arguments or the result of a call are in the documents and events that they are sent in."""
 _CALLS = (b'{"type":"TOOL_CALL_START"', b'{"type":"TOOL_CALL_ARGS"')
 _ADAPTED = (*_CALLS, b'{"type":"RUN_FINISHED"')
 
@@ -46,12 +52,13 @@ def is_tanstack(request: Request) -> bool:
 
 
 def parse_json(content: Any) -> Any:
-    """Parse JSON text as the client does. Return other text unchanged."""
+    """Parse JSON text as the client does. Return other text, and text that nests too deep to be sent, unchanged."""
     if not isinstance(content, str):
         return content
     try:
-        return json.loads(content)
-    except ValueError:
+        text.check_depth(content, most=MAX_JSON_DEPTH - _DEPTH_AROUND)
+        return text.parse_json(content, strict=True, warn=log_notice)
+    except DecodeError:
         return content
 
 
