@@ -56,6 +56,8 @@ def test_check_and_stats_on_postgres(demo: Demo, postgres: str, postgres_schema:
         assert (missing.exit_code, "there is no store" in missing.stderr) == (2, True), missing.output
     assert aguila("threads", "list", "--store", url).exit_code == 2
     assert aguila("store", "copy", path, url).exit_code == 0
+    one, other = (aguila("threads", "export", "--store", place) for place in (path, url))
+    assert (one.stdout_bytes, other.exit_code) == (other.stdout_bytes, 0)
     app = App(agent, store=PostgresStore(postgres, schema=postgres_schema, patience=30.0), allow_anonymous=True)
     with serving(app) as server:
         seen(server, files)  # stores projections

@@ -6,10 +6,13 @@ from collections import Counter
 import pytest
 from cutting_proxy import CuttingProxy
 from serving import Gate, serving
+from waiting import wait_until
 
 from aguila import App
 from aguila.client import Reconnect
 from aguila.errors import StreamTruncated
+from aguila.server.runs import maintenance
+from aguila.store import Retention
 
 WORDS = [f"word{n} " for n in range(60)]
 
@@ -167,3 +170,37 @@ def test_an_attach_that_is_cut_anywhere_ends_as_without_faults(twin):
             assert thread.state == {"a": 1, "b": 2}
             assert [run.outcome for run in thread.runs] == ["success"]
         assert proxy.cuts > 15
+
+
+def test_a_run_that_is_compacted_while_the_client_is_away_is_joined(twin, store, monkeypatch):
+    """Its cursor is refused (410), and the client loads the thread by itself."""
+    monkeypatch.setattr(maintenance, "PRUNE_INTERVAL", 0.0)
+    gate = Gate()
+    connections = []
+
+    async def says(run):
+        async with run.text() as text:
+            for word in WORDS:
+                await text.write(word)
+            await gate.wait()
+            await text.write("end")
+
+    app = App(says, store=store, retention=Retention(compact_after=0.0), lease=0.5, merge_deltas=False)
+    with serving(app) as server:
+
+        def budget():
+            connections.append(1)
+            if len(connections) == 1:
+                return 2000
+            gate.open()
+            route = "/threads/t/runs/r1/events?protocolVersion=1.1"
+            wait_until(lambda: server.get(route).text.count("data: ") == 5)
+            return None
+
+        with CuttingProxy(server.url, budget) as proxy:
+            client = twin.client(proxy.url, headers={"Connection": "close"}, reconnect=Reconnect(initial=0.0))
+            thread = client.thread("t")
+            twin.result(thread.run("Hi", run_id="r1"))
+            assert [message.content for message in thread.messages] == ["Hi", "".join([*WORDS, "end"])]
+            assert [run.outcome for run in thread.runs] == ["success"]
+            assert len(connections) == 3  # the run, its events after the cursor, and /connect
