@@ -17,7 +17,7 @@
     ├── TransportFailed          the server is unreachable, or the connection broke before its response
     ├── AuthFailed               the application's ``auth`` failed; its exception is the cause
     ├── ToolRoundsExceeded       the agent called tools in too many rounds: .rounds
-    ├── OutcomeUnknown           an effect was begun, and nobody recorded how it ended: .key
+    ├── OutcomeUnknown           an effect was begun, and how it ended is not recorded: .key
     ├── StoreError               the store refused or failed
     │   ├── ThreadBusy           the thread has another active run: .run
     │   ├── TooManyRuns          the scope has reached its limit of active runs

@@ -223,7 +223,7 @@ class Run(RunAPI):
 
         ``effect`` takes no arguments and may be async. Its result must be JSON and is recorded under ``key`` before
         this returns. If it raises or asks, it may be called again. If its process dies or the run is cancelled in the
-        middle, nobody knows whether it happened: a later run raises ``OutcomeUnknown``. Set ``idempotent`` if it may
+        middle, it is unknown whether it happened: a later run raises ``OutcomeUnknown``. Set ``idempotent`` if it may
         happen twice: a later run then calls it again. Set ``uses_run`` if the effect sends, asks or changes the state:
         a replay then applies its changes of the state and does not send its output again.
 

@@ -123,7 +123,7 @@ async def delete_thread(db: Database, scope: str, thread_id: str) -> None:
 
 
 async def empty_trash(db: Database) -> None:
-    """Delete the rows of removed threads, some at a time, so that nobody waits for it."""
+    """Delete the rows of removed threads, in small transactions that block no other session."""
     while (await db.fetchrow("SELECT aguila.empty_trash($1)", TRASH_ROWS))[0]:
         pass
 
@@ -131,7 +131,7 @@ async def empty_trash(db: Database) -> None:
 async def prune(db: Database, now: float | None, retention: Retention) -> Sequence[Key]:
     """Remove threads without an open run and files without a thread, oldest first; return the removed threads.
 
-    Each is removed in a transaction of its own, which blocks nobody.
+    Each is removed in a transaction of its own, which blocks no other session.
     """
     count, size, oldest, oldest_file, at_time = await db.fetchrow(_MOST, now)
     ages = [at_time - one for one in (oldest, oldest_file) if one is not None]
