@@ -2,6 +2,9 @@
 
 A call that fails because a connection was lost or the server is away is repeated until it succeeds or ``patience``
 seconds have passed. So every call must be one that can be repeated: a read, or a write that recognises its own result.
+
+With a synchronous standby, a server that has just restarted shows commits that the standby may not have yet. So a new
+connection first commits a write of its own, which waits until the standby has everything before it.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from math import inf
 from typing import Any, Literal, TypeVar
 
 from aguila.errors import MissingExtra, NotFound, StoreUnavailable
+from aguila.store.postgres.hosts import Host, connect_to_first, list_hosts
 from aguila.store.postgres.migrations import check_version, in_schema, migrate, newest, read_version
 
 T = TypeVar("T")
@@ -39,6 +43,10 @@ _OUTAGES = (
     "58",  # system error
 )
 """The SQLSTATEs (or their classes) of errors that are not the fault of the statement."""
+
+_COMMIT_ONCE = """
+INSERT INTO aguila.checks (key, at) VALUES (1, aguila.time_of(NULL)) ON CONFLICT (key) DO UPDATE SET at = excluded.at
+"""
 
 
 def load_driver() -> Any:
@@ -92,6 +100,7 @@ class Database:
         self.lock: int | None = None if self.is_pooled else secrets.randbits(63)
         self.wrote_at = -inf
         self._dsn = dsn
+        self._hosts = list_hosts(dsn)
         self._migrates = migrates
         self._connections = connections
         self._pool: Any = None
@@ -133,7 +142,7 @@ class Database:
     async def connect_first(self) -> Any:
         """Open a connection, of which it is not known yet whether it can be. Raises ``StoreUnavailable``."""
         try:
-            return await self.retry(self.connect)
+            return await self.retry(self._connect)
         except self.driver.PostgresError as error:  # no such user or database
             raise unavailable(error) from error
 
@@ -150,16 +159,43 @@ class Database:
     async def _connect_pooled(self, *_: Any, **__: Any) -> Any:
         return await self.connect()
 
-    async def connect(self) -> Any:
-        """Open a connection. Raises errors of the driver."""
+    async def connect(self, *, reads: bool = True) -> Any:
+        """Open a connection. Raises errors of the driver.
+
+        ``reads``: wait until the synchronous standby, if there is one, has every commit that the connection can see.
+        """
+        db = await self._connect()
+        if not reads:
+            return db
+        try:
+            await db.execute(self.sql(_COMMIT_ONCE), timeout=self._attempt_seconds)
+        except BaseException:
+            db.terminate()
+            raise
+        return db
+
+    async def _connect(self) -> Any:
+        if len(self._hosts) < 2:
+            return await self._connect_to(None)
+        host, db = await connect_to_first(self._hosts, self._connect_to, lambda error: not is_outage(error))
+        if host != self._hosts[0]:  # it is the primary now
+            self._hosts = [host, *(one for one in self._hosts if one != host)]
+        return db
+
+    async def _connect_to(self, host: Host | None) -> Any:
+        """Open a connection to one of several hosts, or to what the DSN names, and take the lock of this process."""
         settings = {"application_name": "aguila"}
         if not self.is_pooled:  # a pooler rejects settings that it does not know
             settings |= {"jit": "off", "idle_in_transaction_session_timeout": "30000"}
+        options: dict[str, Any] = {} if host is None else {"host": host.name, "port": host.port}
+        if host is not None and "target_session_attrs=" not in self._dsn:
+            options["target_session_attrs"] = "read-write"
         db = await self.driver.connect(
             self._dsn,
             timeout=self._attempt_seconds,
             statement_cache_size=0 if self.is_pooled else 256,
             server_settings=settings,
+            **options,
         )
         if self.lock is not None:
             try:
@@ -199,6 +235,21 @@ class Database:
         """
         return await self.retry(lambda: self.attempt(use, isolation, size))
 
+    async def remove(self, text: str, *args: Any) -> tuple[Any, bool]:
+        """Run a statement that removes something; return its first row, and whether it is a repetition.
+
+        A repetition finds nothing if the first attempt was committed and only its answer was lost.
+        """
+        attempts = 0
+
+        async def remove_once(db: Any) -> Any:
+            nonlocal attempts
+            attempts += 1
+            return await db.fetchrow(self.sql(text), *args)
+
+        row = await self.run(remove_once)
+        return row, attempts > 1
+
     async def transact(self, use: Callable[[Any], Awaitable[T]], size: int = 0) -> T:
         """Call ``use`` within a transaction. It may be called again."""
         return await self.run(use, "read_committed", size)
@@ -222,13 +273,28 @@ class Database:
         self.wrote_at = time.monotonic()
 
     async def guard(self, db: Any, call: Awaitable[T], size: int = 0) -> T:
-        """Await a call; drop the connection if the server does not answer in time."""
+        """Await a call; drop the connection if the server does not answer in time, or accepts no writes any more."""
+        is_late = False
+
+        def drop() -> None:
+            nonlocal is_late
+            is_late = True
+            db.terminate()
+
+        # Not asyncio.timeout(): the driver would ask the server to cancel the statement, and a commit that waits for
+        # the synchronous standby would become visible before the standby has it.
+        timer = asyncio.get_running_loop().call_later(self._attempt_seconds + size / _SLOWEST, drop)
         try:
-            async with asyncio.timeout(self._attempt_seconds + size / _SLOWEST):
-                return await call
-        except TimeoutError:
+            return await call
+        except self.driver.ReadOnlySQLTransactionError:
             db.terminate()
             raise
+        except Exception as error:
+            if is_late:
+                raise TimeoutError("the server does not answer") from error
+            raise
+        finally:
+            timer.cancel()
 
     @asynccontextmanager
     async def _acquire(self) -> AsyncGenerator[Any]:

@@ -86,7 +86,7 @@ class Wakeups:
     async def _listen(self) -> None:
         while True:
             try:
-                db = await self._database.connect()
+                db = await self._database.connect(reads=False)
             except Exception as error:  # noqa: BLE001 - polling goes on until the server is back
                 if not is_outage(error):
                     _log.warning("cannot listen for wake-ups, polling instead: %s", error)
