@@ -11,7 +11,7 @@ import pytest
 from contract.support import complete, events_of, finish, lines, start
 from postgres_support import engine_of, fetch
 
-from aguila.errors import StoreUnavailable
+from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import PostgresStore, Retention
 from aguila.store.postgres import files, inputs, migrations, projections, queries
 from aguila.store.postgres.appends import POSITIONS
@@ -235,9 +235,43 @@ async def test_a_removed_thread_leaves_no_rows(store: PostgresStore):
         return {name: count for name, count in found.items() if count}
 
     async with asyncio.timeout(30):
-        while (left := await rows()).keys() - {"migrations", "removed", "total_usage"}:  # noqa: ASYNC110 - the database does it
+        while (left := await rows()).keys() - {"checks", "migrations", "removed", "total_usage"}:  # noqa: ASYNC110 - the database does it
             await asyncio.sleep(0.01)
     assert left["removed"] == 1
+
+
+async def test_the_rows_of_a_removed_thread_are_deleted_if_its_process_dies(store: PostgresStore, other: PostgresStore):
+    await complete(store, "t", "r")
+    engine_of(store).clean = lambda: None  # type: ignore[method-assign] - it dies before it does
+    await store.delete_thread("a", "t")
+    assert await fetch(store, "SELECT 1 FROM aguila.log")
+    await other.expired()  # as the maintenance of each server does all the time
+    async with asyncio.timeout(30):
+        while await fetch(store, "SELECT 1 FROM aguila.log UNION ALL SELECT 1 FROM aguila.trash"):  # noqa: ASYNC110 - the database does it
+            await asyncio.sleep(0.01)
+
+
+async def test_a_removal_whose_answer_was_lost_is_no_error(store: PostgresStore, monkeypatch: pytest.MonkeyPatch):
+    await complete(store, "t", "r")
+    blob = await store.put_blob("a", b"x", media_type="text/plain")
+    database = engine_of(store).database
+    real = database.attempt
+    cut: list[str] = []
+
+    async def attempt(use: Any, *args: Any) -> Any:
+        result = await real(use, *args)
+        if not cut:
+            cut.append("once")
+            raise ConnectionResetError("cut by a test")
+        return result
+
+    monkeypatch.setattr(database, "attempt", attempt)
+    await store.delete_thread("a", "t")
+    cut.clear()
+    await store.delete_blob("a", blob.blob_id)
+    for removing in (store.delete_thread("a", "t"), store.delete_blob("a", blob.blob_id)):
+        with pytest.raises(NotFound):
+            await removing
 
 
 async def test_removing_a_thread_waits_for_no_other_and_blocks_no_other(store: PostgresStore, other: PostgresStore):

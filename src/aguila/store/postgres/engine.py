@@ -6,12 +6,13 @@ All of it belongs to the event loop on which it was opened.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from aguila.errors import StaleLease
+from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.columns import CANCEL
 from aguila.store.encoding import size_of_rows
@@ -24,6 +25,8 @@ from aguila.store.postgres.database import Database
 from aguila.store.postgres.lanes import Lane
 from aguila.store.postgres.wakeups import Wakeups
 from aguila.store.records import Batch, Lease, RunRecord
+
+_log = logging.getLogger("aguila.store")
 
 GONE_SECONDS = 1.0
 """How long no session of a process must exist before the process is dead: it may only be connecting again."""
@@ -136,7 +139,8 @@ class Engine:
         self._gone = gone
         if any(row[1] for row in rows):  # the clock was set back
             await self.database.fetch(queries.SHORTEN_LEASES, self.now)
-        await self.database.fetch(queries.SHORTEN_VIEWERS, self.now)
+        if (await self.database.fetchrow(queries.SHORTEN_VIEWERS, self.now))[0]:
+            self.clean()
         return found
 
     def clean(self) -> None:
@@ -145,7 +149,10 @@ class Engine:
             self._cleaning = self._loop.create_task(self._empty_trash(), name="aguila-store-clean")
 
     async def _empty_trash(self) -> None:
-        await thread_writes.empty_trash(self.database)
+        try:
+            await thread_writes.empty_trash(self.database)
+        except StoreUnavailable as error:
+            _log.debug("cannot delete the rows of removed threads yet: %s", error)  # find_expired tries again
 
     def _publish(self, item: Append, batch: Batch) -> None:
         self.feed.publish(item.lease, batch, size_of_rows(item.rows), ended=item.end is not None)

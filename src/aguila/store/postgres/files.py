@@ -134,7 +134,8 @@ async def read_parts(database: Database, db: Any, key: int, size: int) -> bytes:
 
 async def delete(database: Database, scope: str, blob_id: str) -> None:
     """Remove a file. Raises ``NotFound``."""
-    if await database.fetchrow(_DELETE, scope, blob_id) is None:
+    row, is_repeated = await database.remove(_DELETE, scope, blob_id)
+    if row is None and not is_repeated:
         raise refusals.no_blob(blob_id)
 
 

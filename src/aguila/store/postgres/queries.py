@@ -77,9 +77,13 @@ UPDATE aguila.runs r SET lease_until = n.now + r.lease_seconds FROM (SELECT agui
 WHERE r.lease_until > n.now + r.lease_seconds
   AND r.key IN (SELECT running FROM aguila.threads WHERE running IS NOT NULL)
 """
+# The result is whether removed threads have left rows, because the process that removed them died, for example.
 SHORTEN_VIEWERS = """
-UPDATE aguila.viewers v SET until = n.now + v.seconds FROM (SELECT aguila.time_of($1) AS now) n
-WHERE v.until > n.now + v.seconds
+WITH shortened AS (
+  UPDATE aguila.viewers v SET until = n.now + v.seconds FROM (SELECT aguila.time_of($1) AS now) n
+  WHERE v.until > n.now + v.seconds
+)
+SELECT EXISTS (SELECT 1 FROM aguila.trash)
 """
 
 COMPACTABLE = f"""

@@ -112,9 +112,9 @@ async def unwatch(db: Database, now: float | None, scope: str, thread_id: str, r
 async def delete_thread(db: Database, scope: str, thread_id: str) -> None:
     """Remove a thread, or the files of a thread that never ran. Raises ``NotFound``, ``ThreadBusy``."""
     while True:
-        row = await db.fetchrow(_REMOVE, scope, thread_id, hash_thread(scope, thread_id))
+        row, is_repeated = await db.remove(_REMOVE, scope, thread_id, hash_thread(scope, thread_id))
         if row["running"] is None:
-            if not row["is_found"]:
+            if not row["is_found"] and not is_repeated:
                 raise refusals.no_thread(thread_id)
             return
         found = (await queries.read_runs_by_keys(db, [row["running"]])).get(row["running"])
@@ -151,8 +151,8 @@ async def prune(db: Database, now: float | None, retention: Retention) -> Sequen
         if thread_id is None:
             await files.delete_loose(db, scope, blob_id)
         else:
-            row = await db.fetchrow(_REMOVE, scope, thread_id, hash_thread(scope, thread_id))
-            if row["running"] is not None or not row["is_found"]:
+            row, is_repeated = await db.remove(_REMOVE, scope, thread_id, hash_thread(scope, thread_id))
+            if row["running"] is not None or not (row["is_found"] or is_repeated):
                 continue  # a run has begun, or another process removed it
             removed.append((scope, thread_id))
             counts[scope] -= 1
