@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import random
 import secrets
@@ -10,17 +11,21 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 from database_link import DatabaseLink
-from faults_kit import Frames, Viewer, Worker, act, events_of, report, scaled, terminal, within_deadline
+from faults_kit import Effects, Frames, Viewer, Worker, act, events_of, report, scaled, terminal, within_deadline
 from postgres_cluster import Cluster, find_programs, make_folder
+from waiting import DEADLINE
 
-FAULTS = int(os.environ.get("AGUILA_POSTGRES_FAULTS", scaled(20, 1000)))
+FAULTS = int(os.environ.get("AGUILA_POSTGRES_FAULTS", scaled(20, 1020)))
 SERVERS = 4
 LEASE = 3.0
+PATIENCE = 8.0
 
 pytestmark = pytest.mark.anyio
 
@@ -40,14 +45,20 @@ class Deployment:
         self.schema = f"faults_{secrets.token_hex(4)}"
         self.workers: list[Worker] = []
         self.links: list[DatabaseLink] = []
+        self.broken: set[int] = set()
+        """The servers that are suspended or cut off at the moment."""
         self.counts: Counter[str] = Counter()
+        self._roles = 0
         for _ in range(SERVERS):
             self.add_worker()
+        asyncio.run(self._note_writers())
 
     def _cluster(self) -> Cluster:
         self._names += 1
         # A local commit would be visible on the primary although the standby does not have it.
-        return Cluster(self._place / f"node{self._names}", synchronous_standby_names="standby")
+        return Cluster(
+            self._place / f"node{self._names}", synchronous_standby_names="standby", wal_retrieve_retry_interval="200ms"
+        )
 
     def add_standby(self) -> None:
         """Add a standby; from then on, a commit waits for it."""
@@ -59,13 +70,16 @@ class Deployment:
         return [self.primary.port] + ([] if self.standby is None else [self.standby.port])
 
     def add_worker(self, index: int | None = None) -> None:
-        """Start a server, with a clock that is minutes off."""
+        """Start a server with a clock that is minutes off, and with a role of its own in the database."""
+        self._roles += 1
+        role = f"server_{self._roles}"
+        asyncio.run(execute(self.primary.dsn, f"CREATE ROLE {role} SUPERUSER LOGIN"))
         link = DatabaseLink(*self.targets())
         worker = Worker(
             self.folder,
-            postgres={"dsn": link.dsn(), "schema": self.schema, "patience": 8.0},
-            clock_offset=random.Random(len(self.links)).choice([-300, -7, 0, 60, 240]),
-            app={"lease": LEASE, "store_patience": 8.0},
+            postgres={"dsn": link.dsn(role), "schema": self.schema, "patience": PATIENCE},
+            clock_offset=random.Random(self._roles).choice([-300, -7, 0, 60, 240]),
+            app={"lease": LEASE, "store_patience": PATIENCE},
         )
         if index is None:
             self.links.append(link)
@@ -73,6 +87,41 @@ class Deployment:
         else:
             self.links[index].close()
             self.links[index], self.workers[index] = link, worker
+
+    async def _note_writers(self) -> None:
+        """Let the database note which server wrote each row of the log, and at which epoch."""
+        await execute(
+            self.primary.dsn,
+            f"""
+            CREATE TABLE {self.schema}.writers (thread bigint, last bigint, epoch integer, writer text);
+            CREATE FUNCTION {self.schema}.note_writer() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+              INSERT INTO {self.schema}.writers SELECT NEW.thread, NEW.last, t.epoch, session_user
+              FROM {self.schema}.threads t WHERE t.key = NEW.thread;
+              RETURN NULL;
+            END $$;
+            CREATE TRIGGER note_writer AFTER INSERT ON {self.schema}.log FOR EACH ROW
+            EXECUTE FUNCTION {self.schema}.note_writer();
+            """,
+        )
+
+    async def check_writers(self) -> int:
+        """Assert that each epoch of a run has one writer, and that no writer comes back; return the take-overs."""
+        db = await asyncpg.connect(self.primary.dsn)
+        rows = await db.fetch(
+            f"""
+            SELECT w.thread, r.run_id, w.epoch, w.writer FROM {self.schema}.writers w JOIN LATERAL (
+              SELECT x.run_id FROM {self.schema}.runs x WHERE x.thread = w.thread AND x.first <= w.last
+              ORDER BY x.first DESC LIMIT 1) r ON true
+            ORDER BY w.thread, w.last
+            """
+        )
+        await db.close()
+        taken_over = 0
+        for _, run in groupby(rows, key=lambda row: (row[0], row[1])):
+            owners = [owner for owner, _ in groupby((row["epoch"], row["writer"]) for row in run)]
+            assert [epoch for epoch, _ in owners] == sorted({epoch for epoch, _ in owners}), owners
+            taken_over += len(owners) - 1
+        return taken_over
 
     def close(self) -> None:
         for worker in self.workers:
@@ -86,9 +135,23 @@ class Deployment:
                 cluster.stop()
 
 
+async def execute(dsn: str, sql: str) -> None:
+    """Run a statement on a server that may be starting."""
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            try:
+                db = await asyncpg.connect(dsn)
+                await db.execute(sql)
+                await db.close()
+                return
+            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+                await asyncio.sleep(0.1)
+
+
 @pytest.fixture
 def deployment(tmp_path: Path) -> Iterator[Deployment]:
     if find_programs() is None:
+        assert os.environ.get("CI") != "true", "PostgreSQL is not installed"
         pytest.skip("PostgreSQL is not installed")
     place = make_folder()
     found = Deployment(tmp_path, place)
@@ -126,9 +189,13 @@ class Load:
                 raise AssertionError(f"{error}\n{await describe(self._deployment, thread)}") from error
 
     async def _one(self, thread: str, chance: random.Random) -> None:
+        body = act("talk", thread, count=chance.choice([5, 40, 120]), size=chance.choice([5, 300]), pause=0.005)
+        self.seen[thread] = await self.see_through(thread, body, chance)
+
+    async def see_through(self, thread: str, body: Any, chance: random.Random) -> Frames:
+        """Start the only run of a thread on any server; follow it through any, to its terminal event."""
         viewer = Viewer(thread)
         viewer.last_words = []
-        body = act("talk", thread, count=chance.choice([5, 40, 120]), size=chance.choice([5, 300]), pause=0.005)
         is_begun = False
         while not viewer.is_done:
             worker = chance.choice(self._deployment.workers)
@@ -147,7 +214,7 @@ class Load:
             if not viewer.is_done:
                 self.reconnects += 1
                 await asyncio.sleep(0.05)
-        self.seen[thread] = viewer.frames
+        return viewer.frames
 
     async def _post(self, viewer: Viewer, worker: Worker, body: Any) -> Any:
         try:
@@ -156,6 +223,80 @@ class Load:
             if viewer.frames:
                 raise
             return None  # an earlier request has begun the run, and it has ended: the answer is a hydration
+
+
+class Questions:
+    """Runs that ask, and answers that differ, given on all servers at once, until one of them is used to its end."""
+
+    def __init__(self, deployment: Deployment, load: Load) -> None:
+        self._deployment = deployment
+        self._load = load
+        self.answered: list[str] = []
+        self.lost = 0
+        """Runs that were lost before they asked."""
+        self.rounds = 0
+
+    async def ask(self, number: int) -> None:
+        """Ask one question after the other until the load stops."""
+        chance = random.Random(1000 + number)
+        count = 0
+        while not self._load.is_stopping or not count:
+            thread = f"question-{number}-{count}"
+            count += 1
+            frames = await self._load.see_through(thread, act("ask", thread), chance)
+            ended = terminal(events_of(frames))[0]
+            if ended["type"] == "RUN_ERROR":
+                self.lost += 1
+                continue
+            (interrupt,) = ended["outcome"]["interrupts"]
+            turn = 0
+            while "done" not in await self._answer_on_all(thread, interrupt["id"], turn):
+                turn += 1
+            self.rounds += turn + 1
+            self.answered.append(thread)
+            await asyncio.sleep(0.1)
+
+    async def _answer_on_all(self, thread: str, interrupt_id: str, turn: int) -> list[str]:
+        """Answer on every server at the same time; return what became of each answer."""
+        return await asyncio.gather(*(self._answer(thread, interrupt_id, turn, number) for number in range(SERVERS)))
+
+    async def _answer(self, thread: str, interrupt_id: str, turn: int, number: int) -> str:
+        """Give one of the answers: it is refused, or its run ends ("done"), or fails, or its end is not seen."""
+        resume = [{"interruptId": interrupt_id, "status": "resolved", "payload": {"ok": number}}]
+        body = act("ask", thread, f"answer-{turn}-{number}", resume=resume)
+        with suppress(TimeoutError, OSError):
+            async with asyncio.timeout(10):
+                status, content = await post(self._deployment.workers[number].port, body)
+                if status != 200:
+                    return f"refused with {status}"
+                if b'"type":"RUN_FINISHED"' in content and b'"type":"interrupt"' not in content:
+                    return "done"
+                return "failed"
+        return "not seen"
+
+    async def check(self, logs: dict[str, Frames]) -> None:
+        """Assert that one answer of each question was used, and that it cannot be given again."""
+        used = [line.split(maxsplit=2) for line in Effects(self._deployment.folder, "answered").lines()]
+        for thread in self.answered:
+            assert len({answer for one, _, answer in used if one == thread}) == 1, [u for u in used if u[0] == thread]
+            ends = terminal(events_of(logs[thread]))
+            finished = [event["outcome"]["type"] for event in ends if event["type"] == "RUN_FINISHED"]
+            assert finished == ["interrupt", "success"], ends
+            (interrupt,) = ends[0]["outcome"]["interrupts"]
+            assert await self._answer_on_all(thread, interrupt["id"], 1000) == ["refused with 409"] * SERVERS
+
+
+async def post(port: int, body: Any) -> tuple[int, bytes]:
+    """Send a request; return the status and the whole answer."""
+    content = json.dumps(body).encode()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        head = f"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
+        writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + content)
+        answer = await reader.read()
+        return int(answer.split()[1]) if answer else 0, answer
+    finally:
+        writer.transport.abort()
 
 
 KINDS = {"kill": 2, "suspend": 2, "terminate": 4, "cut": 4, "freeze": 3, "partition": 3, "restart": 1, "promote": 1}
@@ -170,42 +311,57 @@ def schedule(chance: random.Random) -> Iterator[str]:
         yield from twenty
 
 
-async def inject(deployment: Deployment, kind: str, chance: random.Random) -> None:
+LASTING = {"suspend": [0.3, 0.3, LEASE + 1.5], "freeze": [0.2, 0.2, 1.0, 5.0], "partition": [0.2, 0.2, 1.0, 2.5]}
+"""Faults that last for so many seconds. Others happen meanwhile, as long as two servers are in order."""
+
+
+async def inject(deployment: Deployment, kind: str, chance: random.Random, lasting: asyncio.TaskGroup) -> None:
     """Break one thing, and mend it if it does not mend itself."""
-    at = chance.randrange(SERVERS)
+    async with asyncio.timeout(DEADLINE):
+        while len(deployment.broken) >= SERVERS // 2:  # noqa: ASYNC110 - time mends them
+            await asyncio.sleep(0.05)
+    at = chance.choice([number for number in range(SERVERS) if number not in deployment.broken])
     worker, link = deployment.workers[at], deployment.links[at]
     deployment.counts[kind] += 1
     match kind:
         case "kill":
             await in_thread(worker.kill)
             await in_thread(deployment.add_worker, at)
-        case "suspend":
-            await in_thread(worker.pause)
-            await asyncio.sleep(chance.choice([0.3, 0.3, LEASE + 1.5]))
-            worker.wake()
         case "terminate":
             await terminate_backends(deployment, chance)
         case "cut":
             await in_thread(link.cut)
-        case "freeze":
-            await in_thread(link.freeze)
-            await asyncio.sleep(chance.choice([0.2, 0.2, 1.0, 5.0]))
-            await in_thread(link.thaw)
-        case "partition":
-            await in_thread(link.partition)
-            await asyncio.sleep(chance.choice([0.2, 0.2, 1.0, 2.5]))
-            link.heal()
         case "restart":
             await in_thread(deployment.primary.stop)
             await in_thread(deployment.primary.start)
-        case _:
+        case "promote":
             await promote(deployment)
+        case _:
+            deployment.broken.add(at)
+            lasting.create_task(break_for(deployment, kind, at, chance.choice(LASTING[kind])))
+
+
+async def break_for(deployment: Deployment, kind: str, at: int, seconds: float) -> None:
+    """Suspend a server, or freeze or break its link, for some seconds."""
+    worker, link = deployment.workers[at], deployment.links[at]
+    match kind:
+        case "suspend":
+            await in_thread(worker.pause)
+            await asyncio.sleep(seconds)
+            worker.wake()
+        case "freeze":
+            await in_thread(link.freeze)
+            await asyncio.sleep(seconds)
+            await in_thread(link.thaw)
+        case _:
+            await in_thread(link.partition)
+            await asyncio.sleep(seconds)
+            link.heal()
+    deployment.broken.discard(at)
 
 
 async def describe(deployment: Deployment, thread: str) -> str:
     """Return all rows of a thread, and what the servers logged about it."""
-    import asyncpg  # type: ignore[import-untyped]
-
     db = await asyncpg.connect(deployment.primary.dsn)
     tables = {"threads": "thread_id", "runs": "thread", "log": "thread"}
     found: list[str] = []
@@ -221,8 +377,6 @@ async def describe(deployment: Deployment, thread: str) -> str:
 
 
 async def terminate_backends(deployment: Deployment, chance: random.Random) -> None:
-    import asyncpg  # type: ignore[import-untyped]
-
     db = await asyncpg.connect(deployment.primary.dsn)
     try:
         rows = await db.fetch("SELECT pid FROM pg_stat_activity WHERE application_name = 'aguila'")
@@ -236,6 +390,7 @@ async def promote(deployment: Deployment) -> None:
     """Lose the primary for ever, promote the standby, and add a new standby. All servers get links to both."""
     assert deployment.standby is not None
     await in_thread(deployment.primary.stop)
+    shutil.rmtree(deployment.primary.folder)
     deployment.primary, deployment.standby = deployment.standby, None
     await in_thread(deployment.primary.promote)
     await in_thread(deployment.add_standby)
@@ -243,94 +398,80 @@ async def promote(deployment: Deployment) -> None:
         link.lead_to(deployment.targets())
 
 
-async def answer_on_all(deployment: Deployment, thread: str, interrupt_id: str) -> int:
-    """Answer one question on every server at the same time; return how many answers were accepted."""
-
-    async def answer(number: int, worker: Worker) -> int:
-        viewer = Viewer(thread)
-        viewer.last_words = []
-        resume = [{"interruptId": interrupt_id, "status": "resolved", "payload": {"ok": number}}]
-        body = act("ask", thread, f"answer-{number}", resume=resume)
-        with suppress(TimeoutError, AssertionError):
-            async with asyncio.timeout(30):
-                return (await viewer.post(worker.port, body, survives=True)).status
-        return 0
-
-    found = await asyncio.gather(*(answer(number, one) for number, one in enumerate(deployment.workers)))
-    return sum(status == 200 for status in found)
-
-
 async def test_faults_lose_double_and_reorder_nothing(deployment: Deployment):
-    await within_deadline(_play(deployment), 600 if FAULTS <= 100 else 6 * 3600)
+    await within_deadline(_play(deployment), 600 if FAULTS <= 100 else 8 * 3600)
 
 
 async def _play(deployment: Deployment) -> None:
     chance = random.Random(os.environ.get("AGUILA_SEED", "17"))
     load = Load(deployment)
-    watchers = [asyncio.create_task(load.watch(number)) for number in range(8)]
-    for number, kind in enumerate(schedule(chance)):
-        if number % 100 == 99:
-            report("so far", **deployment.counts, runs=len(load.seen))
-        await asyncio.sleep(chance.choice([0.0, 0.1, 0.5]))
-        await inject(deployment, kind, chance)
-        done = [task for task in watchers if task.done()]
-        for task in done:
-            task.result()
-    load.is_stopping = True
-    await asyncio.gather(*watchers)
-    logs = await in_thread(read_logs, deployment, list(load.seen))
+    questions = Questions(deployment, load)
+    async with asyncio.TaskGroup() as tasks:
+        for number in range(8):
+            tasks.create_task(load.watch(number))
+        for number in range(2):
+            tasks.create_task(questions.ask(number))
+        async with asyncio.TaskGroup() as lasting:
+            for number, kind in enumerate(schedule(chance)):
+                if number % 100 == 99:
+                    report("so far", **deployment.counts, runs=len(load.seen), questions=len(questions.answered))
+                await asyncio.sleep(chance.choice([0.0, 0.1, 0.5]))
+                await inject(deployment, kind, chance, lasting)
+        load.is_stopping = True
+    logs = await in_thread(read_logs, deployment, [*load.seen, *questions.answered])
     events = lost = 0
     for thread, seen in load.seen.items():
         log = logs[thread]
         check_log(log)
-        assert seen == log[: len(seen)], thread  # nothing that a viewer has seen is lost or changed
-        assert len(seen) == len(log), thread
+        check_text(log)
+        assert seen == log, thread  # nothing that a viewer has seen is lost or changed
         events += len(log)
         lost += terminal(events_of(log))[0]["type"] == "RUN_ERROR"
-    settled = await check_questions(deployment)
+    for thread in questions.answered:
+        check_log(logs[thread], runs=None)
+    await questions.check(logs)
+    taken_over = await deployment.check_writers()
+    for log in deployment.folder.glob("worker-*.log"):
+        check_server_log(log.read_text())
     report(
         "faults on PostgreSQL",
         faults=sum(deployment.counts.values()),
         **deployment.counts,
+        servers=SERVERS,
         runs=len(load.seen),
         runs_with_an_error=lost,
         events=events,
         reconnects=load.reconnects,
-        questions_answered_once=settled,
+        questions_answered_once=len(questions.answered),
+        rounds_of_answers=questions.rounds,
+        questions_lost_before_they_were_asked=questions.lost,
+        runs_taken_over=taken_over,
     )
     assert len(load.seen) > FAULTS / 10
+    assert questions.answered
 
 
 def read_logs(deployment: Deployment, threads: list[str]) -> dict[str, Frames]:
     return {thread: deployment.workers[0].frames(thread) for thread in threads}
 
 
-def check_log(log: Frames) -> None:
-    """Assert that a log is gapless, has one terminal event, and that its text is in order."""
+def check_log(log: Frames, runs: int | None = 1) -> None:
+    """Assert that a log is gapless, and that each of its runs has one terminal event, which is its last."""
     assert [number for number, _ in log] == list(range(1, len(log) + 1))
-    events = events_of(log)
-    assert len(terminal(events)) == 1
-    assert terminal(events) == events[-1:]
-    deltas = [event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
-    text = "".join(deltas)
-    numbers = [int(part.rpartition("x")[2] or part) for part in text.split(":")[:-1]]
+    marks = [event["type"] for event in events_of(log) if event["type"].startswith("RUN_")]
+    assert marks[0::2] == ["RUN_STARTED"] * (len(marks) // 2), marks
+    assert set(marks[1::2]) <= {"RUN_FINISHED", "RUN_ERROR"}, marks
+    assert len(marks) == (len(marks) // 2 if runs is None else runs) * 2
+    assert terminal(events_of(log[-1:])), marks
+
+
+def check_text(log: Frames) -> None:
+    """Assert that the text of ``talk`` is in order."""
+    deltas = [event["delta"] for event in events_of(log) if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    numbers = [int(part.rpartition("x")[2] or part) for part in "".join(deltas).split(":")[:-1]]
     assert numbers == list(range(len(numbers)))
 
 
-async def check_questions(deployment: Deployment) -> int:
-    """Ask some questions; answer each on all servers at once; return how many were answered once."""
-    settled = 0
-    for number in range(scaled(2, 20)):
-        thread = f"question-{number}"
-        viewer = Viewer(thread)
-        viewer.last_words = []
-        async with asyncio.timeout(60):
-            while not viewer.is_done:
-                await viewer.post(deployment.workers[0].port, act("ask", thread), survives=True)
-        finished = terminal(events_of(viewer.frames))[0]
-        (interrupt,) = finished["outcome"]["interrupts"]
-        await answer_on_all(deployment, thread, interrupt["id"])
-        answered = [line for line in (deployment.folder / "answered").read_text().splitlines() if thread in line]
-        assert len(answered) == 1, answered
-        settled += 1
-    return settled
+def check_server_log(text: str) -> None:
+    """Assert that a server met nothing that it was not written for."""
+    assert not any(sign in text for sign in ("never retrieved", "never awaited", "was destroyed", "Traceback")), text

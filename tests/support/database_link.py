@@ -26,9 +26,9 @@ class DatabaseLink:
         self._thread.start()
         assert self._ready.wait(DEADLINE)
 
-    def dsn(self) -> str:
+    def dsn(self, user: str = "aguila") -> str:
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.ports)
-        return f"postgresql://aguila@{hosts}/postgres?target_session_attrs=read-write"
+        return f"postgresql://{user}@{hosts}/postgres?target_session_attrs=read-write"
 
     def lead_to(self, targets: Sequence[int]) -> None:
         """Set the databases of new connections. Without a second one, its port refuses connections."""
@@ -105,16 +105,17 @@ class DatabaseLink:
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int) -> None:
         self._writers.add(writer)
         below: asyncio.StreamWriter | None = None
+        pumps: list[asyncio.Future[None]] = []
         try:
             if not self._is_open or not target:
                 return
             above, below = await asyncio.open_connection("127.0.0.1", target)
             self._writers.add(below)
-            await asyncio.wait(
-                {asyncio.ensure_future(self._pump(reader, below)), asyncio.ensure_future(self._pump(above, writer))},
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            pumps = [asyncio.ensure_future(self._pump(*ends)) for ends in ((reader, below), (above, writer))]
+            await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            for pump in pumps:
+                pump.cancel()
             for one in (writer, below):
                 if one is not None:
                     self._writers.discard(one)
