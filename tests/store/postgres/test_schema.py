@@ -1,10 +1,8 @@
-"""Migrations, the use of indexes, files in rows, and what vacuum has to do."""
+"""Migrations, files in rows, and what vacuum has to do."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import secrets
 from typing import Any
 
 import pytest
@@ -13,8 +11,7 @@ from postgres_support import engine_of, fetch
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import PostgresStore, Retention
-from aguila.store.postgres import files, inputs, migrations, projections, queries
-from aguila.store.postgres.appends import POSITIONS
+from aguila.store.postgres import files, migrations
 
 pytestmark = pytest.mark.anyio
 
@@ -85,107 +82,6 @@ def test_settings_are_checked_at_once(options: dict[str, Any], message: str):
 
 def test_a_password_is_not_part_of_the_location():
     assert PostgresStore("postgresql://me:secret@db/x").location == "postgresql://me:***@db/x"
-
-
-# Statements whose plan must use an index, however large the tables are.
-HOT = {
-    "positions": (POSITIONS, [["a"], ["t"], ["r"], [1], ["o"]]),
-    "read the log": (queries.LOG, ["a", "t", 0, None, 1024, 1 << 19]),
-    "the last number": (queries.LAST, ["a", "t"]),
-    "a run": (queries.RUN_BY_IDS, ["a", "t", "r"]),
-    "the runs of a thread": (queries.RUNS_OF_THREAD, ["a", "t"]),
-    "a thread": (queries.THREAD, ["a", "t"]),
-    "a page of threads": (queries.threads_statement(None, None, None), ["a", 2**62, 50]),
-    "threads that are not archived": (queries.threads_statement(None, False, None), ["a", 2**62, 50]),
-    "archived threads": (queries.threads_statement(None, True, None), ["a", 2**62, 50]),
-    "threads of an agent": (queries.threads_statement("x", None, None), ["a", 2**62, 50, "x"]),
-    "threads with rare metadata": (queries.threads_statement(None, None, "rare"), ["a", 2**62, 50, 7]),
-    "threads with common metadata": (queries.threads_statement("x", True, "common"), ["a", 2**62, 50, "x", 7]),
-    "how common metadata is": (queries.COUNT_MEMBERS, [7, 256]),
-    "stamps": (queries.STAMPS, [["a"], ["t"]]),
-    "a cancel request": (queries.HELD_RUN, ["a", "t", "r", 1, "o"]),
-    "expired runs": (queries.EXPIRED, [None]),
-    "interrupts": (queries.INTERRUPTS, ["a", "t"]),
-    "an interrupt": (queries.INTERRUPT_THREAD, ["a", "i"]),
-    "the session": (queries.SESSION, ["a", "t"]),
-    "effects": (queries.EFFECTS, ["a", "t", "r"]),
-    "a request": (inputs.INPUT, ["a", "t", "r"]),
-    "the list of a request": (inputs.BASE, ["a", "t"]),
-    "projections": (projections.LIST, ["a", "t", 0]),
-    "values": (projections.VALUES, ["a", "t", [b"x" * 16]]),
-    "parts of a file": (files.PARTS, [1, 0, 4]),
-}
-
-
-@pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-async def filled(postgres: str):
-    """A store with enough rows for the planner to prefer an index."""
-    schema = f"test_{secrets.token_hex(6)}"  # each worker has its own
-    store = PostgresStore(postgres, schema=schema)
-    await store.open()
-    await fetch(
-        store,
-        """
-        INSERT INTO aguila.threads (scope, thread_id, created_at, updated_at, touched, first, last, bytes, agent,
-          running, counted)
-        SELECT 's' || n % 50, 't' || n, 0, 0, n, 1, 20, 0, 'default', CASE WHEN n % 500 = 0 THEN n END, 0
-        FROM generate_series(1, 20000) n
-        """,
-    )
-    await fetch(
-        store,
-        """
-        INSERT INTO aguila.runs (key, thread, run_id, fingerprint, first, owner, epoch, lease_seconds, lease_until,
-          started_at, outcome, ended_at)
-        SELECT n, n, 'r', 'f', 1, 'o', 1, 30, 0, 0, CASE WHEN n % 500 <> 0 THEN 'success' END, n
-        FROM generate_series(1, 20000) n
-        """,
-    )
-    for text in (
-        "INSERT INTO aguila.details SELECT n, NULL, '{}', ARRAY[n] FROM generate_series(1, 20000) n",
-        "INSERT INTO aguila.log SELECT n / 4, n, n, 0, NULL, 'x' FROM generate_series(1, 40000) n",
-        "INSERT INTO aguila.interrupts (scope, thread, interrupt_id, run_id, status, body)"
-        " SELECT 's', n, 'i' || n, 'r', 'open', 'x' FROM generate_series(1, 20000) n",
-        "INSERT INTO aguila.inputs SELECT n, NULL, NULL, NULL, NULL, 'x' FROM generate_series(1, 20000) n",
-        "INSERT INTO aguila.sessions SELECT n, 'x' FROM generate_series(1, 20000) n",
-        "INSERT INTO aguila.projections SELECT n, 1, 'x' FROM generate_series(1, 20000) n",
-        "INSERT INTO aguila.projected_values SELECT n, 'x', NULL, 'x' FROM generate_series(1, 20000) n",
-        "INSERT INTO aguila.effects (thread, root_run_id, name, value)"
-        " SELECT n, 'r', 'k', 'x' FROM generate_series(1, 20000) n",
-        "INSERT INTO aguila.blob_parts SELECT n, 0, 'x' FROM generate_series(1, 20000) n",
-    ):
-        await fetch(store, text)
-    await engine_of(store).database.run(lambda db: db.execute("ANALYZE"))
-    yield store
-    await engine_of(store).database.run(lambda db: db.execute(f"DROP SCHEMA {schema} CASCADE"))
-    await store.close()
-
-
-@pytest.mark.parametrize("name", HOT)
-async def test_each_hot_statement_uses_an_index(filled: PostgresStore, name: str):
-    text, arguments = HOT[name]
-    database = engine_of(filled).database
-    (row,) = await database.fetch("EXPLAIN (FORMAT JSON) " + text, *arguments)
-    scans = _nodes(json.loads(row[0])[0]["Plan"])
-    ours = [node for node in scans if node.get("Relation Name") in TABLES]
-    assert ours, scans
-    sequential = [node["Relation Name"] for node in ours if node["Node Type"] == "Seq Scan"]
-    assert sequential == []
-
-
-TABLES = {
-    "threads", "runs", "log", "interrupts", "inputs", "sessions", "effects", "projections", "projected_values",
-    "blob_parts", "messages", "details",
-}  # fmt: skip
-
-
-def _nodes(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    return [plan, *(node for child in plan.get("Plans", []) for node in _nodes(child))]
 
 
 async def test_an_append_updates_no_index(store: PostgresStore):
