@@ -200,7 +200,14 @@ def main(settings: dict[str, Any]) -> None:
         limits = Limits(runs_per_scope=1000)
         app = App(agent, store=store, allow_anonymous=True, limits=limits, **settings.get("app", {}))
     Announced.port_file = Path(settings["port"])
-    config = uvicorn.Config(app, host="127.0.0.1", port=0, access_log=False, log_level="warning", backlog=4096)
+    config = uvicorn.Config(
+        app,
+        host=settings.get("host", "127.0.0.1"),
+        port=0,
+        access_log=False,
+        log_level="warning",
+        backlog=4096,
+    )
     Announced(config).run()
 
 

@@ -226,8 +226,9 @@ class _Answer:
 class Viewer:
     """Follows a thread by a bare socket, from after a sequence number. It holds the events that came whole."""
 
-    def __init__(self, thread_id: str, after: int = 0) -> None:
+    def __init__(self, thread_id: str, after: int = 0, host: str = "127.0.0.1") -> None:
         self.thread_id = thread_id
+        self._host = host
         self._after = after
         self._cursor = str(after)
         self.frames: Frames = []
@@ -288,7 +289,7 @@ class Viewer:
         writer: asyncio.StreamWriter | None = None
         try:
             limit = 2**16 if self.before_read is None else 2**12
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=limit)
+            reader, writer = await asyncio.open_connection(self._host, port, limit=limit)
             writer.write(f"{head}Host: localhost\r\n\r\n".encode() + content)
             while not answer.is_complete:
                 if self.before_read is not None:
