@@ -302,7 +302,7 @@ class Viewer:
                     break
                 body = answer.feed(piece)
                 for frame in parser.feed(body) if answer.status == 200 else ():
-                    if self.last_words is not None and number_of(frame.id or "0") == self.last:
+                    if self.last_words is not None and (frame.id is None or number_of(frame.id) == self.last):
                         self.last_words.append(frame.data)
                         continue
                     assert frame.id is not None
