@@ -76,10 +76,11 @@ frontends: $(VENV)/.frontends web
 pictures: $(VENV)/.frontends web
 	PYTHONPATH=tests/support:tests/frontends $(BIN)/python scripts/pictures.py
 
-# Every test that runs with each store, on PostgreSQL only. AGUILA_POSTGRES=dsn uses a running server.
+# Every test that runs with each store, on PostgreSQL only. AGUILA_POSTGRES=dsn uses a running server. If PgBouncer is
+# installed, the contract of stores is tested behind it, too.
 test-postgres: $(ENV)
 	AGUILA_STORES=postgres $(BIN)/pytest -n $(JOBS) tests/server tests/client $(ARGS)
-	$(BIN)/pytest -n $(JOBS) tests/store/postgres $(ARGS)
+	AGUILA_POOLER=1 $(BIN)/pytest -n $(JOBS) tests/store/postgres $(ARGS)
 
 # One after the other: each of these tests starts processes of its own and wants the machine to itself. Of the faults on
 # PostgreSQL there are over 1,000; in the long form (about three hours):
