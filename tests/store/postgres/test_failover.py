@@ -154,3 +154,20 @@ async def test_a_connection_that_accepts_no_writes_any_more_is_replaced(store: P
     await store.append(lease, lines(1))
     assert db.is_closed()
     assert events_of(await store.read("a", "t")) == lines("started", 0, 1)
+
+
+async def test_a_connection_that_is_lost_when_its_time_is_over_is_lost_once(store: PostgresStore):
+    """As after a process was suspended: the loss and the end of the time are noticed together."""
+    failures: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
+    database = engine_of(store).database
+
+    async def lose(db: Any) -> None:
+        async def call() -> None:
+            db.terminate()
+            await asyncio.sleep(0.05)
+
+        await database.guard(db, call(), size=-1024 * 1024 * 1024)  # its time is over at once
+
+    await database.attempt(lose)
+    assert failures == []

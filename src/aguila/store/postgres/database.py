@@ -279,7 +279,8 @@ class Database:
         def drop() -> None:
             nonlocal is_late
             is_late = True
-            db.terminate()
+            with contextlib.suppress(self.driver.InterfaceError):  # it was lost in the same moment
+                db.terminate()
 
         # Not asyncio.timeout(): the driver would ask the server to cancel the statement, and a commit that waits for
         # the synchronous standby would become visible before the standby has it.
