@@ -11,7 +11,15 @@ from serving import Server, check_valid, serving, text_of, types
 
 from aguila import App
 from aguila.chat import as_chat_messages, provider_history
-from aguila.protocol import DataSource, ImagePart, TextPart, ToolCallEndEvent, ToolCallStartEvent
+from aguila.protocol import (
+    DataSource,
+    ImagePart,
+    ReasoningEncryptedValueEvent,
+    TextPart,
+    ToolCallEndEvent,
+    ToolCallResultEvent,
+    ToolCallStartEvent,
+)
 from aguila.store import SQLiteStore
 
 Events = list[dict[str, Any]]
@@ -249,3 +257,25 @@ def test_a_result_that_a_dialect_wrote_as_text_reaches_the_agent_as_it_was(store
         assert isinstance(results(thread_of(server))[0][1], list)
     assert seen[1] == [[TextPart(text="here"), ImagePart(source=IMAGE)]]
     assert "tool-results" not in [one.rule for one in notices]
+
+
+def test_an_encrypted_value_of_a_result_returns_to_the_agent(store: Any, history: Any) -> None:
+    """pydantic-ai says so that a call was denied. A client that sends it back has not edited the result."""
+    seen: list[Any] = []
+    notices: list[Any] = []
+
+    async def agent(run: Any) -> Any:
+        seen.append([one.encrypted_value for one in run.messages if one.role == "tool"])
+        if len(seen) == 1:
+            yield ToolCallStartEvent(tool_call_id="c1", tool_call_name="pay")
+            yield ToolCallEndEvent(tool_call_id="c1")
+            yield ToolCallResultEvent(message_id="t1", tool_call_id="c1", content="no")
+            yield ReasoningEncryptedValueEvent(subtype="message", entity_id="t1", encrypted_value="denied")
+        else:
+            yield "Nothing."
+
+    with serving(App(agent, store=store, history=history, warn=notices.append)) as server:
+        check_valid(server.events(run_id="r1", messages=HELLO))
+        server.events(run_id="r2", messages=[*thread_of(server), AGAIN])
+    assert seen == [[], ["denied"]]
+    assert [one.message for one in notices if one.rule == "tool-results"] == []

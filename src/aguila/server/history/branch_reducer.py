@@ -18,6 +18,7 @@ from aguila.protocol import (
     Event,
     Message,
     MessagesSnapshotEvent,
+    ReasoningEncryptedValueEvent,
     RunAgentInput,
     RunErrorEvent,
     RunFinishedCancelledOutcome,
@@ -30,6 +31,7 @@ from aguila.protocol import (
     ToolCall,
     ToolCallResultEvent,
     ToolCallStartEvent,
+    ToolMessage,
     replace,
 )
 from aguila.server.history.known_messages import KnownMessages, UnknownHistory, remove_unknown
@@ -327,6 +329,11 @@ class BranchReducer:
         self._answered.add(event.tool_call_id)
         self._server_calls.on_call_result(event)
 
+    def _on_encrypted_value(self, event: ReasoningEncryptedValueEvent) -> None:
+        message = self._reducer.get_message(event.entity_id) if event.subtype == "message" else None
+        if isinstance(message, ToolMessage):
+            self._server_calls.on_encrypted_value(message.tool_call_id, event)
+
     def _on_run_finished(self, event: RunFinishedEvent) -> None:
         self._end(event)
         self._server_calls.on_run_finished(event)
@@ -369,6 +376,7 @@ class BranchReducer:
         StateDeltaEvent: _on_state,
         ToolCallResultEvent: _on_result,
         ActivitySnapshotEvent: _on_activity,
+        ReasoningEncryptedValueEvent: _on_encrypted_value,
         MessagesSnapshotEvent: _on_messages_snapshot,
     }
 

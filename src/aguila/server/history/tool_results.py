@@ -13,10 +13,12 @@ import msgspec
 
 from aguila.protocol import (
     Message,
+    ReasoningEncryptedValueEvent,
     RunFinishedEvent,
     RunFinishedInterruptOutcome,
     ToolCallResultEvent,
     ToolMessage,
+    replace,
 )
 from aguila.stream.message_equality import is_same_message
 
@@ -90,6 +92,17 @@ class ServerCallTracker:
             metadata=event.metadata,
         )
         self._set(event.tool_call_id, {**self._results.get(event.tool_call_id, {}), event.message_id: result})
+
+    def on_encrypted_value(self, call_id: str, event: ReasoningEncryptedValueEvent) -> None:
+        """Add an encrypted value to the result of a call, so that a client that sends it back has not edited it."""
+        results = self._results.get(call_id, {})
+        if event.entity_id in results:
+            changed = replace(
+                results[event.entity_id],
+                encrypted_value=event.encrypted_value,
+                encrypted_value_type=event.encrypted_value_type,
+            )
+            self._set(call_id, {**results, event.entity_id: changed})
 
     def on_run_finished(self, event: RunFinishedEvent) -> None:
         """Add the calls that the run's interrupts ask about."""
