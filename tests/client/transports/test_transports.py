@@ -10,6 +10,7 @@ import pytest
 from builders import run_finished_json, run_started_json, text_message_json
 from httpx2._decoders import SUPPORTED_DECODERS
 from scripted_server import Answer, ScriptedServer, frames, run_of
+from starlette.responses import StreamingResponse
 from waiting import DEADLINE, let_tasks_run
 
 from aguila import App, AsyncClient, Client
@@ -152,6 +153,29 @@ async def test_an_app_that_ignores_the_disconnect_is_cancelled(monkeypatch):
 
     async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
         async with client.thread().run("x") as run:
+            async for _ in run:
+                break
+        assert ended == [True]
+
+
+async def test_a_streaming_response_of_starlette_ends_with_the_disconnect(monkeypatch):
+    """Starlette listens for the disconnect only below version 2.4 of the specification, as uvicorn declares it."""
+    monkeypatch.setattr("aguila.client.transports.asgi._DISCONNECT_SECONDS", 100 * DEADLINE)
+    ended = []
+
+    async def stream():
+        try:
+            yield frames([run_started_json()])
+            await asyncio.Event().wait()
+        finally:
+            ended.append(True)
+
+    async def app(scope, receive, send):
+        if scope["type"] == "http":
+            await StreamingResponse(stream(), media_type="text/event-stream")(scope, receive, send)
+
+    async with AsyncClient("http://x", transport=ASGITransport(app)) as client:
+        async with asyncio.timeout(DEADLINE), client.thread().run("x") as run:
             async for _ in run:
                 break
         assert ended == [True]
