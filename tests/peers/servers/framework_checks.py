@@ -6,7 +6,9 @@ PROGRAM is the one of docs/frameworks.md; its ``app`` is asked, and the last lin
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import message_round_trips
@@ -21,16 +23,10 @@ async def ask(app: App) -> str:
 
 
 def main(framework: str) -> None:
-    if framework != "llama_index":
+    if framework in ("langgraph", "openai_agents", "pydantic_ai"):
         message_round_trips.main(framework, 200)
-    if framework == "langgraph":
-        import langgraph_details
-
-        asyncio.run(langgraph_details.main())
-    elif framework == "llama_index":
-        import llama_index_details
-
-        asyncio.run(llama_index_details.main())
+    if (Path(__file__).parent / f"{framework}_details.py").exists():
+        asyncio.run(importlib.import_module(f"{framework}_details").main())
     names: dict[str, Any] = {}
     exec(sys.stdin.read(), names)
     print(asyncio.run(ask(names["app"])))

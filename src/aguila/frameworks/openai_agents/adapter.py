@@ -8,7 +8,7 @@ OpenAI Agents                  here
 texts, reasoning, calls        streamed, with ids of ours; reasoning keeps its encrypted item
 ``needs_approval``             an interrupt of reason ``tool_call``; the SDK's run state is kept in ``run.session``
 handoff                        a subagent, started by the call that hands off
-front-end tools                tools of every agent; a call of one ends the run
+front-end tools                tools of every agent that need an approval: the SDK stops at a call of one
 context                        the run, so that tools reach ``context.context.state``; or what ``context`` returns
 hosted tools                   activities
 =============================  ======================================================================================
@@ -17,12 +17,12 @@ hosted tools                   activities
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Any, Final
 
 from aguila.agent.run import Run
 from aguila.codec.json.values import is_object
+from aguila.errors import EncodeError
 from aguila.frameworks.external.agent_input import handoff_history
 from aguila.frameworks.external.packages import load
 from aguila.frameworks.openai_agents.items import to_items
@@ -74,17 +74,23 @@ def agent(
         if given is None:
             given = run
             _ = run.state  # so that it is watched: the SDK calls sync tools in threads, which must not begin that
-        names = frozenset(tool.name for tool in run.tools)
-        first = _with_tools(sdk, agent, run, {}) if names else agent
+        agents = _agents_of(sdk, agent)
+        owned = {tool.name for one in agents for tool in one.tools}
+        tools = [tool for tool in run.tools if tool.name not in owned]
+        results: dict[str, Any] = {}
+        first = _with_tools(sdk, agents, [_tool(sdk, tool, results) for tool in tools]) if tools else agent
         calls: dict[str, str] = {}
         if run.resume:
+            if waiting is None:
+                raise LookupError("run.session has no state of the OpenAI Agents SDK for the answered approvals")
             calls = waiting["calls"]
+            results.update(await _client_results(run, calls))
             state = await sdk.RunState.from_json(first, waiting["state"], context_override=given)
-            _answer(state, run, waiting["interrupts"])
+            _answer(state, run, waiting["interrupts"], results)
             result = sdk.Runner.run_streamed(first, state, **options)
         else:
             result = sdk.Runner.run_streamed(first, to_items(await handoff_history(run)), context=given, **options)
-        stream = ItemStream(run, first.name, names, calls)
+        stream = ItemStream(run, first.name, calls, results)
         try:
             for event in stream.begin(result.current_agent):
                 yield event
@@ -96,7 +102,9 @@ def agent(
                 result.cancel()
             if result.run_loop_task is not None:
                 await asyncio.wait([result.run_loop_task])
-        interrupts = _ask(result, run, stream.calls) if result.interruptions else []
+        frontend = frozenset(tool.name for tool in tools)
+        asked = [item for item in result.interruptions if item.tool_name not in frontend]
+        interrupts = _ask(result, asked, run, stream.calls) if asked else []
         for event in stream.close(is_suspended=bool(interrupts)):
             yield event
         if interrupts:
@@ -118,13 +126,16 @@ def _take_waiting(run: Run) -> Any:
     return session.pop(_SESSION, None) if is_object(session) else None
 
 
-def _ask(result: Any, run: Run, calls: dict[str, str]) -> list[Interrupt]:
-    """Store the state of the run, and return the approvals that it waits for."""
+def _ask(result: Any, asked: list[Any], run: Run, calls: dict[str, str]) -> list[Interrupt]:
+    """Store the state of the run, and return the approvals that it waits for.
+
+    Without a question there is nothing to store: the next run has the results of front-end tools in its history.
+    """
     if not is_object(run.session):
         raise TypeError(f"run.session must be a dict to keep approvals in it, not {type(run.session).__name__}")
     interrupts: list[Interrupt] = []
     named: dict[str, str] = {}
-    for item in result.interruptions:
+    for item in asked:
         call_id = item.call_id
         interrupt_id = f"{run.run_id}:{call_id}"
         named[interrupt_id] = call_id
@@ -147,60 +158,81 @@ def _no_context(context: Any) -> dict[str, Any]:
     return {}
 
 
-def _answer(state: Any, run: Run, interrupts: dict[str, str]) -> None:
+def _answer(state: Any, run: Run, interrupts: dict[str, str], results: dict[str, Any]) -> None:
+    """Give the SDK the decisions of the user. A front-end call without a result stays open."""
     answers = {interrupts.get(entry.interrupt_id): entry.payload for entry in run.resume}
     for item in state.get_interruptions():
-        payload = answers.get(item.call_id)
-        if is_object(payload) and payload.get("approved") is True:
+        if item.call_id in answers:
+            payload = answers[item.call_id]
+            if is_object(payload) and payload.get("approved") is True:
+                state.approve(item)
+            else:
+                state.reject(item, rejection_message=payload.get("reason") if is_object(payload) else None)
+        elif item.call_id in results:
             state.approve(item)
-        else:
-            state.reject(item, rejection_message=payload.get("reason") if is_object(payload) else None)
 
 
 # Front-end tools
 
 
-def _with_tools(sdk: Any, agent: Any, run: Run, made: dict[int, Any]) -> Any:
-    """Return a copy of an agent, and of those it hands off to, with the front end's tools."""
-    if id(agent) in made:
-        return made[id(agent)]
-    own = {tool.name for tool in agent.tools}
-    tools = [_tool(sdk, tool) for tool in run.tools if tool.name not in own]
-    names = frozenset(tool.name for tool in tools)
-    copy = agent.clone(tools=[*agent.tools, *tools], tool_use_behavior=_stop_at(sdk, names, agent.tool_use_behavior))
-    made[id(agent)] = copy
-    copy.handoffs = [_with_tools(sdk, one, run, made) if isinstance(one, sdk.Agent) else one for one in agent.handoffs]
-    return copy
+async def _client_results(run: Run, calls: dict[str, str]) -> dict[str, Any]:
+    """Return the outputs of calls that came with the answers, by the SDK's ids of the calls."""
+    found = {
+        item["call_id"]: item["output"]
+        for item in to_items(await run.chat_messages())
+        if item.get("type") == "function_call_output"
+    }
+    return {given: found[call_id] for given, call_id in calls.items() if call_id in found}
 
 
-def _tool(sdk: Any, tool: Any) -> Any:
-    async def leave_to_client(context: Any, arguments: str) -> str:
-        return ""
+def _agents_of(sdk: Any, agent: Any) -> list[Any]:
+    """Return an agent and those it can hand off to."""
+    found = {id(agent): agent}
+    new = [agent]
+    while new:
+        reached = {id(one): one for each in new for one in each.handoffs if isinstance(one, sdk.Agent)}
+        new = [one for key, one in reached.items() if key not in found]
+        found |= reached
+    return list(found.values())
+
+
+def _with_tools(sdk: Any, agents: list[Any], tools: list[Any]) -> Any:
+    """Return a copy of the first agent, and of those it hands off to, with the front end's tools."""
+    copies = {id(one): one.clone(tools=[*one.tools, *tools]) for one in agents}
+    for one in agents:
+        copies[id(one)].handoffs = [copies[id(each)] if isinstance(each, sdk.Agent) else each for each in one.handoffs]
+    return copies[id(agents[0])]
+
+
+def _tool(sdk: Any, tool: Any, results: dict[str, Any]) -> Any:
+    """Return a front-end tool for the SDK, which stops at its calls. ``results`` are those that the client sent."""
+
+    async def client_result(context: Any, arguments: str) -> Any:
+        output = results[context.tool_call_id]
+        if isinstance(output, str):
+            return output
+        return [_output_part(sdk, part) for part in output]
 
     schema: dict[str, Any] = tool.parameters if is_object(tool.parameters) else {"type": "object", "properties": {}}
     return sdk.FunctionTool(
         name=tool.name,
         description=tool.description,
         params_json_schema=schema,
-        on_invoke_tool=leave_to_client,
+        on_invoke_tool=client_result,
         strict_json_schema=False,
+        needs_approval=True,
     )
 
 
-def _stop_at(sdk: Any, names: frozenset[str], behavior: Any) -> Any:
-    """Return the SDK's decision what follows tool calls: a call of a front-end tool ends the run."""
-
-    async def decide(context: Any, results: list[Any]) -> Any:
-        made = [result.tool.name for result in results]
-        if not names.isdisjoint(made):
-            return sdk.ToolsToFinalOutputResult(is_final_output=True, final_output="")
-        if callable(behavior):
-            decided = behavior(context, results)
-            return await decided if inspect.isawaitable(decided) else decided
-        stops = behavior["stop_at_tool_names"] if is_object(behavior) else made if behavior != "run_llm_again" else ()
-        found = next((result for result in results if result.tool.name in stops), None)
-        if found is None:
-            return sdk.ToolsToFinalOutputResult(is_final_output=False, final_output=None)
-        return sdk.ToolsToFinalOutputResult(is_final_output=True, final_output=found.output)
-
-    return decide
+def _output_part(sdk: Any, part: dict[str, Any]) -> Any:
+    """Return a part of an item as the SDK takes it from a tool. Raise ``EncodeError`` for audio."""
+    fields = {name: value for name, value in part.items() if name != "type"}
+    match part["type"]:
+        case "input_text":
+            return sdk.ToolOutputText(**fields)
+        case "input_image":
+            return sdk.ToolOutputImage(**fields)
+        case "input_file":
+            return sdk.ToolOutputFileContent(**fields)
+        case other:
+            raise EncodeError(f"OpenAI takes no {other} as the result of a tool")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from aguila.agent.run import Run
@@ -40,14 +40,18 @@ _RESULTS: Final = ("tool_output", "handoff_occured")
 
 
 class ItemStream:
-    """Converts the parts of one stream. ``calls`` are the ids of calls by those of the SDK."""
+    """Converts the parts of one stream. ``calls`` are the ids of calls by those of the SDK.
 
-    def __init__(self, run: Run, first: str, frontend: frozenset[str], calls: dict[str, str]) -> None:
+    ``results`` are the outputs that the client sent, by the same ids. They are not sent again.
+    """
+
+    def __init__(self, run: Run, first: str, calls: dict[str, str], results: Mapping[str, Any]) -> None:
         self._run = run
         self._first = first
-        self._frontend = frontend
+        self._agent = first
+        """The name of the current agent."""
         self.calls = calls
-        self._names: dict[str, str] = {}  # of tools by the SDK's ids of their calls
+        self._results = results
         self._owner: str | None = None
         self._answer: str | None = None
         """The id of the message that the current response makes."""
@@ -58,7 +62,7 @@ class ItemStream:
 
     def begin(self, agent: Any) -> Iterator[Event]:
         """Yield the start of a run that continues with another agent than the first."""
-        if agent is not None and agent.name != self._first:
+        if agent is not None and agent.name != self._agent:
             yield from self._start_subagent(agent)
 
     def feed(self, part: Any) -> Iterator[Event]:
@@ -66,7 +70,7 @@ class ItemStream:
         if part.type == "raw_response_event":
             yield from self._raw(part.data)
         elif part.type == "agent_updated_stream_event":
-            if part.new_agent.name != self._first or self._owner is not None:
+            if part.new_agent.name != self._agent:  # the SDK also reports the agent that a run begins with
                 yield from self._start_subagent(part.new_agent)
         elif part.name in _RESULTS:
             yield from self._result(part.item)
@@ -80,6 +84,7 @@ class ItemStream:
 
     def _start_subagent(self, agent: Any) -> Iterator[Event]:
         yield from self._end_items()
+        self._agent = agent.name
         if self._owner is not None:
             yield SubagentFinishedEvent(subagent_run_id=self._owner)
             self._owner = None
@@ -96,7 +101,7 @@ class ItemStream:
     def _result(self, item: Any) -> Iterator[Event]:
         raw = read_item(item.raw_item)
         given: str | None = raw.get("call_id")
-        if given is None or given not in self.calls or self._names.get(given) in self._frontend:
+        if given is None or given not in self.calls or given in self._results:
             return
         output: Any = raw.get("output", "")
         result: Any = output if isinstance(output, str) else read_parts(output, log_notice)
@@ -142,7 +147,6 @@ class ItemStream:
             return
         call_id = self._run.new_call_id(item.call_id)
         self.calls[item.call_id] = call_id
-        self._names[item.call_id] = item.name
         self._items[index] = "call", call_id
         if self._answer is None:
             self._answer = self._run.new_id("msg")
