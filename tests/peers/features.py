@@ -120,7 +120,10 @@ def error_text(error: Exception) -> str:
 
 
 def _changed_ids(events: list[dict[str, Any]]) -> Iterator[str]:
-    """Messages that the last MESSAGES_SNAPSHOT knows under another id than the stream did, or not at all."""
+    """Messages that the last MESSAGES_SNAPSHOT knows under another id than the stream did, or not at all.
+
+    A snapshot may leave out all reasoning: then clients keep what they have (MSGS-2, MSGS-3).
+    """
     snapshots = [event["messages"] for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
     if not snapshots:
         return
@@ -132,7 +135,9 @@ def _changed_ids(events: list[dict[str, Any]]) -> Iterator[str]:
         kind = event["type"]
         if kind not in _MESSAGE_STARTS or event["messageId"] in known:
             continue
-        is_there = event["toolCallId"] in answered if kind == "TOOL_CALL_RESULT" else kind[0] == "R" and reasoned
+        if kind == "REASONING_MESSAGE_START" and not reasoned:
+            continue
+        is_there = event["toolCallId"] in answered if kind == "TOOL_CALL_RESULT" else kind[0] == "R"
         how = "gives another id to" if is_there else "leaves out"
         yield f"MESSAGES_SNAPSHOT {how} a message that was streamed by {kind}"
 

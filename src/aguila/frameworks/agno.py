@@ -1,12 +1,14 @@
 """Use an Agno agent or team as an agent: ``App(agno.agent(agent))``.
 
 Agno's own AG-UI interface is used: install ``agno``, ``ag-ui-protocol`` and ``fastapi``, which it imports. A front-end
-tool or an approval pauses Agno's run, so the agent needs a ``db`` to continue it. Agno leaves a call that needs
-approval unanswered, and takes the answer as its result; here it is an interrupt.
+tool or an approval pauses Agno's run, so the agent needs a ``db`` to continue it; the ``db`` also has the history that
+the model sees. Agno leaves a call that needs approval unanswered, and takes the answer as its result; here it is an
+interrupt. Agno drops the reasoning that a model streams; here it is sent.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from typing import Any, Final
 
@@ -33,6 +35,8 @@ __all__ = ["agent"]
 
 _PREFIX: Final = "approve:"
 """How the id of an interrupt begins; the id of the call follows."""
+_CONTENT: Final = ("RunContent", "TeamRunContent")
+"""Agno's events that carry texts."""
 
 
 def agent(
@@ -53,7 +57,8 @@ def agent(
         given = replace(given, messages=[*given.messages, *map(_answer, run.resume)], resume=None)
         offered = {tool.name for tool in run.tools}
         waiting: dict[str, str] = {}
-        stream = run_entity(agent, to_official(given), user_id=None if user_id is None else user_id(run))
+        user = None if user_id is None else user_id(run)
+        stream = run_entity(_with_reasoning(agent), to_official(given), user_id=user)
         try:
             async for event in stream:
                 if event.type == "TOOL_CALL_START" and event.tool_call_name not in offered:
@@ -69,6 +74,44 @@ def agent(
             await stream.aclose()
 
     return from_events(events, state_keys=state_keys, errors=errors)
+
+
+def _with_reasoning(agent: Any) -> Any:
+    """Return a copy of an agent or a team whose stream has the reasoning of its model as events of its own.
+
+    Agno sends it with the events of the text, where its AG-UI interface does not look for it.
+    """
+
+    def arun(**options: Any) -> AsyncIterator[Any]:
+        return _separate_reasoning(agent.arun(**options))
+
+    def acontinue_run(**options: Any) -> AsyncIterator[Any]:
+        return _separate_reasoning(agent.acontinue_run(**options))
+
+    tapped = copy.copy(agent)
+    tapped.arun, tapped.acontinue_run = arun, acontinue_run
+    return tapped
+
+
+async def _separate_reasoning(chunks: Any) -> AsyncIterator[Any]:
+    types: Any = load("agno.run.agent", "agno")
+    is_open = False
+    try:
+        async for chunk in chunks:
+            text = getattr(chunk, "reasoning_content", None) if chunk.event in _CONTENT else None
+            if text:
+                is_open = True
+                yield types.ReasoningContentDeltaEvent(reasoning_content=text)
+                if not chunk.content:
+                    continue
+            if is_open:
+                is_open = False
+                yield types.ReasoningCompletedEvent()
+            yield chunk
+    finally:
+        close = getattr(chunks, "aclose", None)  # a remote agent has an iterator that is no generator
+        if close is not None:
+            await close()
 
 
 def _finished(run: Run, outcome: Any) -> RunFinishedEvent:
