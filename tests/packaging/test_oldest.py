@@ -43,14 +43,16 @@ from ag_ui.core import RunAgentInput, TextMessageChunkEvent, ThinkingStartEvent
 from aguila import App, AsyncClient
 from aguila.client.transports.asgi import ASGITransport
 from aguila.codec.official import from_official
+from aguila.frameworks import from_events
 
 async def agent(run):
     yield TextMessageChunkEvent(message_id="m-1", delta="Hello from ")
     yield TextMessageChunkEvent(message_id="m-1", delta=version("ag-ui-protocol"))
 
 async def main():
-    async with AsyncClient("http://localhost", transport=ASGITransport(App(agent))) as client:
-        print((await client.thread().run("Hi")).text)
+    for each in (agent, from_events(agent)):
+        async with AsyncClient("http://localhost", transport=ASGITransport(App(each))) as client:
+            print((await client.thread().run("Hi")).text)
 
 asyncio.run(main())
 print(from_official(RunAgentInput(thread_id="t", run_id="r", state=None, messages=[], tools=[], context=[],
@@ -100,6 +102,7 @@ def test_the_models_of_0_1_19_convert_both_ways_and_what_they_lack_is_refused() 
 
 def test_an_agent_may_yield_events_of_0_1_19() -> None:
     assert run_with_the_oldest("-c", RUN_AN_AGENT).splitlines() == [
+        "Hello from 0.1.19",
         "Hello from 0.1.19",
         "t",
         "ThinkingStartEvent",

@@ -27,7 +27,7 @@ def main(framework: str) -> None:
         message_round_trips.main(framework, 200)
     if (Path(__file__).parent / f"{framework}_details.py").exists():
         asyncio.run(importlib.import_module(f"{framework}_details").main())
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__name__": "program"}
     exec(sys.stdin.read(), names)
     print(asyncio.run(ask(names["app"])))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypedDict
 
 from langchain.agents import create_agent
@@ -18,6 +20,7 @@ from langgraph.types import interrupt
 
 from aguila import App
 from aguila.client import GIVE_UP, AsyncThread
+from aguila.errors import RunFailed
 from aguila.frameworks import langgraph
 from aguila.protocol import Event, UserMessage
 from aguila.testing import client_for
@@ -158,6 +161,52 @@ async def hidden_and_removed() -> None:
         assert seen[-1] == ["secret", "Answer 1", "two", "three"], seen
 
 
+async def outcome_of(run: Any) -> str | None:
+    """Return the outcome of a run, or the code of its error."""
+    try:
+        return (await run).outcome
+    except RunFailed as failed:
+        return failed.code
+
+
+async def restarts() -> None:
+    """A question waits over a restart in the checkpointer. If that one has forgotten it, the thread still continues."""
+
+    nodes = 0
+
+    def ask(state: MessagesState) -> dict[str, Any]:
+        nonlocal nodes
+        nodes += state["messages"][-1].content == "Ask"
+        asks = state["messages"][-1].content == "Ask"
+        return {"messages": [("ai", f"You chose {interrupt('Which?')}." if asks else "Fine.")]}
+
+    graph = StateGraph(MessagesState).add_node("ask", ask).add_edge(START, "ask")
+    with tempfile.TemporaryDirectory() as folder:
+        store, durable = str(Path(folder) / "threads.db"), InMemorySaver()
+
+        def app(saver: InMemorySaver) -> App:
+            return App(langgraph.agent(graph.compile(checkpointer=saver)), store=store)
+
+        async with client_for(app(durable)) as client:
+            first, second = client.thread(), client.thread()
+            await first.run("Ask")
+            await second.run("Ask")
+        async with client_for(app(durable)) as client:
+            thread = client.thread(first.id)
+            await thread.refresh()
+            assert (await thread.resume({thread.interrupts[0].id: "red"})).text == "You chose red."
+        nodes = 0
+        async with client_for(app(InMemorySaver())) as client:
+            thread = client.thread(second.id)
+            await thread.refresh()
+            failed = await outcome_of(thread.resume({thread.interrupts[0].id: "red"}))
+            assert (failed, nodes) == ("agent_error", 0), (failed, nodes)
+            await thread.refresh()
+            given_up = await thread.resume({one.id: GIVE_UP for one in thread.interrupts})
+            assert given_up.outcome == "cancelled", given_up
+            assert (await thread.run("And now?")).text == "Fine."
+
+
 class Plain(TypedDict):
     text: str
 
@@ -173,7 +222,15 @@ async def own_input() -> None:
 
 
 async def main() -> None:
-    checks: list[Callable[[], Any]] = [approvals, giving_up, subgraphs, breakpoints, hidden_and_removed, own_input]
+    checks: list[Callable[[], Any]] = [
+        approvals,
+        giving_up,
+        subgraphs,
+        breakpoints,
+        hidden_and_removed,
+        restarts,
+        own_input,
+    ]
     for check in checks:
         await check()
         print(check.__name__, "works")

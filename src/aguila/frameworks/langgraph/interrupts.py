@@ -7,7 +7,7 @@ tool calls, one interrupt for each call, so that every client can answer them. A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -99,9 +99,14 @@ def _call_ids(snapshot: Any, calls: Sequence[dict[str, Any]]) -> list[str | None
 
 
 def read_answers(snapshot: Any, resume: Sequence[ResumeEntry]) -> dict[str, Any] | None:
-    """Return the answers by the ids of LangGraph's interrupts; None to continue after a breakpoint."""
+    """Return the answers by the ids of LangGraph's interrupts; None to continue after a breakpoint.
+
+    Raise LookupError for questions that the checkpointer does not have: the graph would run from its start.
+    """
     given = {entry.interrupt_id: entry.payload for entry in resume}
     if all(one.startswith(_BREAKPOINT) for one in given):
+        if snapshot is None or not snapshot.next:
+            raise LookupError(_forgotten(given))
         return None
     answers: dict[str, Any] = {}
     for one in () if snapshot is None else snapshot.interrupts:
@@ -113,7 +118,16 @@ def read_answers(snapshot: Any, resume: Sequence[ResumeEntry]) -> dict[str, Any]
         elif one.id in given:
             payload = given.pop(one.id)
             answers[one.id] = _decision(payload, one.value) if _is_approval(one.value) else payload
-    return {**answers, **given}
+    if given:
+        raise LookupError(_forgotten(given))
+    return answers
+
+
+def _forgotten(ids: Iterable[str]) -> str:
+    return (
+        f"the graph's checkpointer does not have the answered interrupts {', '.join(ids)}; "
+        "compile the graph with a checkpointer that outlives the process"
+    )
 
 
 def _decision(payload: Any, call: dict[str, Any]) -> Any:
