@@ -1,5 +1,6 @@
 """A client stops reading a run that sends too much or takes too long."""
 
+import json
 import threading
 
 import pytest
@@ -44,3 +45,27 @@ def test_the_bytes_of_a_document_are_limited(twin):
     with ScriptedServer(answer) as server, pytest.raises(LimitExceeded) as caught:
         twin.wait(twin.client(server.url, max_bytes=100_000).thread("t").refresh())
     assert caught.value.limit == "max_bytes"
+
+
+def test_the_state_of_a_thread_that_was_refreshed_is_limited_too(twin):
+    document = {"threadId": "t", "messages": [], "state": {"x": "y" * 1_000}, "runs": [], "interrupts": []}
+    copies = [{"op": "copy", "from": "", "path": f"/{i}"} for i in range(14)]
+    ids = {"threadId": "t", "runId": "r"}
+    events = [
+        {"type": "RUN_STARTED", **ids},
+        {"type": "STATE_DELTA", "delta": copies},
+        {"type": "RUN_FINISHED", **ids},
+    ]
+    notices = []
+    answers = [
+        Answer([json.dumps(document).encode()], content_type="application/json"),
+        Answer([frame(event) for event in events]),
+    ]
+    with ScriptedServer(*answers) as server:
+        client = twin.client(server.url, reconnect=None, max_size=100_000, warn=notices.append)
+        thread = client.thread("t")
+        twin.wait(thread.refresh())
+        assert thread.state == {"x": "y" * 1_000}
+        twin.result(thread.run("x", run_id="r"))
+    assert thread.state == {"x": "y" * 1_000}
+    assert any("more than 100000 bytes" in notice.message for notice in notices)

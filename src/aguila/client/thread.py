@@ -44,7 +44,7 @@ from aguila.protocol import (
     State,
     ToolMessage,
 )
-from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
+from aguila.stream import Consumer, Conversation, aggregate_token_usage
 from aguila.stream.conversation import RunOutcome
 from aguila.stream.json_values import check_json
 from aguila.stream.message_equality import is_same_message
@@ -344,7 +344,7 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
         before = self.conversation
 
         def rehydrate() -> Consumer:
-            self._reducer = Reducer.from_conversation(before, warn=self._warn)
+            self._reducer = self._reducer_from(before)
             return self._consumer()
 
         stream = RunStream(
@@ -471,7 +471,7 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
 
         def restart() -> Consumer:
             # The stream starts again from its beginning: drop what the first attempt has added.
-            self._reducer = Reducer.from_conversation(before, warn=self._warn)
+            self._reducer = self._reducer_from(before)
             return self._consumer()
 
         try:
@@ -523,7 +523,7 @@ class ThreadBase(ThreadState, ABC, Generic[TransportT, RunT]):
         conversation = hydrate(
             body, self.id, self.conversation.runs, compat=settings.compat, warn=settings.warn, run_id=tip
         )
-        self._reducer = Reducer.from_conversation(conversation, warn=self._warn)
+        self._reducer = self._reducer_from(conversation)
         self._is_stale = False
         return self.conversation
 

@@ -105,7 +105,10 @@ class ThreadState:
         """
         if self._slot.is_taken:
             raise IllegalStep("the conversation cannot be replaced while a run is in progress", rule="LIFE-17")
-        self._reducer = Reducer.from_conversation(conversation, warn=self._warn, max_size=self._settings.max_size)
+        self._reducer = self._reducer_from(conversation)
+
+    def _reducer_from(self, conversation: Conversation) -> Reducer:
+        return Reducer.from_conversation(conversation, warn=self._warn, max_size=self._settings.max_size)
 
     def _warn(self, notice: Notice) -> None:
         if notice.rule == "SNAP-9" and notice.event_type == "STATE_DELTA":

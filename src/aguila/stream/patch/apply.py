@@ -85,7 +85,7 @@ class SizeBudget:
         return size
 
 
-_FREE_MEASUREMENTS = 16
+_FREE_MEASUREMENTS = 2
 _MEASURED_PER_BYTE = 64
 _MEASURED_PER_OPERATION = 8192
 """Bytes that are measured in about the time that the operation itself takes to be read and applied."""
