@@ -219,3 +219,22 @@ def test_the_page_fits_narrow_and_wide_windows(
     assert chat.page.evaluate("document.documentElement.scrollWidth") == width
     expect(chat.page.get_by_role("button", name="Threads")).to_be_visible(visible=width == 360)
     expect(chat.composer()).to_be_in_viewport()
+    chat.page.get_by_role("button", name="Rename").click()
+    title = chat.page.get_by_label("Title").bounding_box()
+    assert title is not None
+    assert title["width"] > 100
+    chat.page.keyboard.press("Escape")
+
+
+def test_a_message_that_is_edited_stays_in_view(server: AguilaProcess, open_page: Callable[..., ChatPage]) -> None:
+    chat = open_page(server.url)
+    page = chat.page
+    chat.ask("tools please")
+    spare: int = page.evaluate(
+        "document.querySelector('.scroll').clientHeight - document.querySelector('.scroll > .column').offsetHeight"
+    )
+    page.set_viewport_size({"width": 1280, "height": 900 - spare + 4})  # the messages just fit
+    page.get_by_role("button", name="Edit").click()
+    expect(page.get_by_label("Edit message")).to_be_focused()
+    frames = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+    assert page.evaluate(f"{frames}.then(() => document.querySelector('.scroll').scrollTop)") == 0

@@ -327,8 +327,8 @@ function useStickyScroll(version: number) {
   };
   useLayoutEffect(follow, [version]);
   useEffect(() => {
-    // Images and surfaces grow after they were drawn.
-    const observer = new ResizeObserver(follow);
+    // Images and surfaces grow after they were drawn. A form that grows is where the user is: it stays there.
+    const observer = new ResizeObserver(() => element.current?.contains(document.activeElement) || follow());
     observer.observe(element.current!.firstElementChild!);
     return () => observer.disconnect();
   }, []);
