@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -226,3 +227,6 @@ async def use_all(store: PostgresStore, thread_id: str) -> None:
     await store.update_thread("a", thread_id, ThreadUpdate(title="Another one"))
     await store.usage("a")
     await store.delete_thread("a", thread_id)
+    async with asyncio.timeout(DEADLINE):
+        while await fetch(store, "SELECT 1 FROM aguila.trash"):  # noqa: ASYNC110 - the database does it
+            await asyncio.sleep(0.01)
