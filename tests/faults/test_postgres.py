@@ -254,9 +254,21 @@ class Questions:
             turn = 0
             while not (found := {*await self._answer_on_all(thread, interrupt["id"], turn)} & {"done", "unknown"}):
                 turn += 1
+                await asyncio.sleep(0.1)
+                if await self._is_answered(thread, chance):
+                    found = {"done"}  # an answer whose end was not seen
+                    break
             self.rounds += turn + 1
             (self.answered if "done" in found else self.unknown).append(thread)
             await asyncio.sleep(0.1)
+
+    async def _is_answered(self, thread: str, chance: random.Random) -> bool:
+        with suppress(TimeoutError, OSError):
+            async with asyncio.timeout(5):
+                path = f"/threads/{thread}/events?protocolVersion=1.1"
+                _, content = await request(chance.choice(self._deployment.workers).port, "GET", path)
+                return b'"outcome":{"type":"success"}' in content
+        return False
 
     async def _answer_on_all(self, thread: str, interrupt_id: str, turn: int) -> list[str]:
         """Answer on every server at the same time; return what became of each answer."""
@@ -271,7 +283,7 @@ class Questions:
         body = act("ask", thread, f"answer-{turn}-{number}", resume=resume)
         with suppress(TimeoutError, OSError):
             async with asyncio.timeout(10):
-                status, content = await post(self._deployment.workers[number].port, body)
+                status, content = await request(self._deployment.workers[number].port, "POST", "/", body)
                 if status != 200:
                     return f"refused with {status}"
                 if b'"type":"RUN_FINISHED"' in content and b'"type":"interrupt"' not in content:
@@ -293,12 +305,12 @@ class Questions:
             assert await self._answer_on_all(thread, interrupt["id"], 1000) == ["refused with 409"] * SERVERS
 
 
-async def post(port: int, body: Any) -> tuple[int, bytes]:
+async def request(port: int, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
     """Send a request; return the status and the whole answer."""
-    content = json.dumps(body).encode()
+    content = b"" if body is None else json.dumps(body).encode()
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
-        head = f"POST / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {len(content)}\r\n"
         writer.write(f"{head}Content-Type: application/json\r\n\r\n".encode() + content)
         answer = await reader.read()
         return int(answer.split()[1]) if answer else 0, answer
