@@ -7,6 +7,7 @@ rows.
 from __future__ import annotations
 
 import asyncio
+import multiprocessing
 import os
 import shutil
 import statistics
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -82,25 +84,46 @@ def idle_first(dsn: str) -> tuple[float, float]:
         return statistics.median(callers[0].seconds), statistics.median(callers[1].seconds)
 
 
-async def wakeup(dsn: str) -> list[float]:
-    """How long an append takes to a tail in another process, in seconds: two stores, two connections each."""
-    first, second = PostgresStore(dsn, schema="bench_wake"), PostgresStore(dsn, schema="bench_wake")
-    await first.open()
-    await second.open()
-    lease = await store.begin(first, "wake")
-    tail = second.tail("s", "wake")
-    await anext(tail)
+def wakeup(dsn: str) -> list[float]:
+    """How long an append takes to a tail in another process, with its commit, in seconds."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_follow, args=(dsn, there), daemon=True)
+    process.start()
+    try:
+        return asyncio.run(_append_to_tail(dsn, here))
+    finally:
+        process.terminate()
+        process.join()
+
+
+async def _append_to_tail(dsn: str, tail: Connection) -> list[float]:
+    one = PostgresStore(dsn, schema="bench_wake")
+    await one.open()
+    lease = await store.begin(one, "wake")
+    tail.send("begin")
+    await asyncio.to_thread(tail.recv)  # the first event has arrived
     times: list[float] = []
     for _ in range(WAKEUPS):
-        arriving = asyncio.ensure_future(anext(tail))
         await asyncio.sleep(0.005)
-        began = time.perf_counter()
-        await first.append(lease, [store.EVENT])
-        await arriving
-        times.append(time.perf_counter() - began)
-    await first.close()
-    await second.close()
+        began = time.monotonic()  # one clock for all processes
+        await one.append(lease, [store.EVENT])
+        times.append(await asyncio.to_thread(tail.recv) - began)
+    await one.close()
     return times
+
+
+def _follow(dsn: str, owner: Connection) -> None:
+    """Send the time of arrival of each batch to the owner of the run."""
+
+    async def follow() -> None:
+        one = PostgresStore(dsn, schema="bench_wake")
+        await one.open()
+        await asyncio.to_thread(owner.recv)
+        async for _ in one.tail("s", "wake"):
+            owner.send(time.monotonic())
+
+    asyncio.run(follow())
 
 
 async def stores(dsn: str) -> list[store.Row]:
@@ -118,7 +141,7 @@ def rows() -> list[dict[str, Any]]:
     with database() as dsn:
         measured = serve_loads(dsn)
         peer_first, first = idle_first(dsn)
-        wakeups = asyncio.run(wakeup(dsn))
+        wakeups = wakeup(dsn)
         alone = asyncio.run(stores(dsn))
     for kind, ours in measured.items():
         if kind == "peer":
