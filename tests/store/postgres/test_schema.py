@@ -64,6 +64,13 @@ async def test_a_schema_that_is_removed_meanwhile_is_an_outage(store: PostgresSt
         await store.read("a", "t")
 
 
+async def test_a_process_that_a_newer_schema_leaves_behind_says_so(store: PostgresStore):
+    lease = await start(store)
+    await fetch(store, "DROP FUNCTION aguila.append_events")  # as a script does that breaks older versions
+    with pytest.raises(StoreUnavailable, match="a newer Aguila has migrated it, restart with that version"):
+        await store.append(lease, lines(1))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -70,6 +70,7 @@ async def test_a_tail_that_gets_no_notification_catches_up_by_polling(
     monkeypatch.setattr(engine.Wakeups, "notify", lambda *_: None)
     poller = PostgresStore(postgres, schema=postgres_schema, wakeups=wakeups)  # type: ignore[arg-type]
     await poller.open()
+    assert engine_of(poller)._poller._seconds < 1.0
     lease = await start(store)
     reading = asyncio.create_task(collect(poller.tail("a", "t"), 3))
     await wait_until_async(lambda: engine_of(poller).feed.waiting)

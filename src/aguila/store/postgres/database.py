@@ -79,7 +79,10 @@ def convert(error: Exception, *, writes: bool = False) -> Exception:
     """Return what a caller gets for an error that is no outage. ``writes``: the call stores the values it was given."""
     driver = load_driver()
     if isinstance(error, driver.UndefinedTableError | driver.UndefinedFunctionError | driver.InvalidSchemaNameError):
-        return StoreUnavailable(f"the schema was changed or removed: {error}; run: aguila store migrate")
+        return StoreUnavailable(
+            f"the schema was changed or removed: {error}; if a newer Aguila has migrated it, restart with that version"
+            "; otherwise run: aguila store migrate"
+        )
     is_surrogate = isinstance(error, driver.DataError) and isinstance(error.__cause__, UnicodeEncodeError)
     if is_surrogate or isinstance(error, driver.CharacterNotInRepertoireError | driver.ProgramLimitExceededError):
         message = f"PostgreSQL cannot store a value: {error}"
