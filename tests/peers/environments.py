@@ -28,7 +28,14 @@ HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 ENVIRONMENTS = REPOSITORY / ".venv-peers"
 NODE_PACKAGES = REPOSITORY / "tests" / "interop" / "node" / "node_modules"
-START_DEADLINE = 240.0
+START_DEADLINE = 600.0
+
+
+OWN_VARIABLES = {
+    "PYTHONPATH": str(REPOSITORY / "src"),
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # CrewAI's LiteLLM would download it
+    "CREWAI_DISABLE_TELEMETRY": "true",
+}
 
 
 class Blocked(Exception):
@@ -206,7 +213,7 @@ def running(peer: Peer, environment: Mapping[str, str] | None = None) -> Iterato
             [program, str(HERE / "servers" / peer.program), str(port), peer.name],
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY / "src"), **(environment or {})},
+            env={**os.environ, **OWN_VARIABLES, **(environment or {})},
         )
         try:
             deadline = time.monotonic() + START_DEADLINE

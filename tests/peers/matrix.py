@@ -17,13 +17,16 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))  # as pytest does
 
-from environments import FRAMEWORKS, GATEWAY, PEERS, SERVERS, Blocked, Peer, Running, running
+from environments import FRAMEWORKS, GATEWAY, PEERS, SERVERS, START_DEADLINE, Blocked, Peer, Running, running
 from features import FEATURES, FRAMEWORK_FEATURES, Broken, Feature, Trial, error_text
 from tables import TABLES, Cell, Column, Results, documents
 
 from aguila.errors import AguilaError, ProtocolError
 
 Features = Mapping[str, Feature]
+
+DEADLINE = 180.0 + START_DEADLINE
+"""Seconds that a feature may take. That of kill -9 starts a second server."""
 
 
 async def try_feature(peer: Peer, server: Running, feature: Feature) -> Cell:
@@ -40,10 +43,10 @@ async def _attempt(peer: Peer, server: Running, feature: Feature, compat: str) -
     trial = Trial(peer, server, compat)  # type: ignore[arg-type]
     verdict, reason, is_protocol = "works", "", False
     try:
-        async with asyncio.timeout(180):
+        async with asyncio.timeout(DEADLINE):
             await feature(trial)
     except (Broken, TimeoutError) as error:
-        verdict, reason = "fails", str(error) or "nothing for three minutes"
+        verdict, reason = "fails", str(error) or f"it did not end in {DEADLINE:.0f} seconds"
     except AguilaError as error:
         verdict, reason, is_protocol = "fails", error_text(error), isinstance(error, ProtocolError)
     finally:

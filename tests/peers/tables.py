@@ -25,12 +25,6 @@ TABLES: dict[str, tuple[tuple[Peer, ...], Mapping[str, Feature]]] = {
 """The peers and features of each table."""
 
 FAULTS: dict[tuple[str, str, str], tuple[str, str]] = {
-    ("app", "agno_app", "reasoning"): ("Agno", "its AG-UI interface does not send the reasoning that a model streams"),
-    ("app", "crewai_app", "cancel"): (
-        "not known",
-        "in one of ten tries the model's stream continued after a cancel; in the others it stopped. The cause is not "
-        "found: ag-ui-crewai, LiteLLM or our in-process transport",
-    ),
     ("upstream", "langgraph", "cancel"): (
         "ag-ui-langgraph",
         "its endpoint continues after the connection was closed; `langgraph.agent` stops the graph",
