@@ -10,7 +10,16 @@ import sys
 from pathlib import Path
 
 from aguila.stream.chunks import CHUNK_KINDS, ENDS_EVERY_LANE, ENDS_NAMED_LANE, ENDS_OWN_LANE
-from aguila.stream.rules import ITEMS, PRODUCER_RULES, RUN_TABLE, Item, OtherEvent, Refusal, RunState, wire_name
+from aguila.stream.verification.rules import (
+    ITEMS,
+    PRODUCER_RULES,
+    RUN_TABLE,
+    Item,
+    OtherEvent,
+    Refusal,
+    RunState,
+    wire_name,
+)
 
 DOCUMENT = Path(__file__).parents[1] / "ARCHITECTURE.md"
 BEGIN, END = "<!-- diagrams:begin -->", "<!-- diagrams:end -->"

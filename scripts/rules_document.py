@@ -1,4 +1,4 @@
-"""Write docs/rules.md from the texts in ``aguila.stream.rule_texts``; ``--check`` fails if it is out of date."""
+"""Write docs/rules.md from ``aguila.stream.verification.rule_texts``; ``--check`` fails if it is out of date."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from aguila.errors import rule_help
-from aguila.stream.rule_texts import RULE_SECTIONS
+from aguila.stream.verification.rule_texts import RULE_SECTIONS
 
 PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
 

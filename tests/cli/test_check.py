@@ -29,7 +29,7 @@ from aguila.client import on_event
 from aguila.codec import encode_event
 from aguila.codec.protobuf import ProtobufEncoder
 from aguila.errors import RunFailed
-from aguila.stream.checker import judge
+from aguila.stream.verification.checker import judge
 from aguila.testing import sync_client_for
 
 Raw = dict[str, Any]

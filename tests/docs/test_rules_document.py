@@ -7,7 +7,7 @@ import pytest
 
 from aguila.codec.compat import RULES
 from aguila.errors import SequenceError
-from aguila.stream.rule_texts import RULE_TEXTS
+from aguila.stream.verification.rule_texts import RULE_TEXTS
 
 ROOT = pathlib.Path(__file__).parents[2]
 DOCUMENT = (ROOT / "docs" / "rules.md").read_text("utf-8")

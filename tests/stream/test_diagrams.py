@@ -6,13 +6,17 @@ import re
 
 import pytest
 
-from aguila.stream import rules
+from aguila.stream.verification import rules
 
 ROOT = pathlib.Path(__file__).parents[2]
 STREAM = ROOT / "src" / "aguila" / "stream"
-NAMES = ("chunks", "owners", "producer_rules", "writer/run_writer", "rules", "verifier")
+NAMES = (
+    "chunks",
+    "writer/run_writer",
+    *(f"verification/{name}" for name in ("owners", "producer_rules", "rules", "verifier")),
+)
 SOURCES = [STREAM / f"{name}.py" for name in NAMES]
-TESTED = ("test_chunks", "test_producer_rules", "test_verifier", "writer/test_writer")
+TESTED = ("test_chunks", "verification/test_producer_rules", "verification/test_verifier", "writer/test_writer")
 TESTS = [ROOT / "tests" / "stream" / f"{name}.py" for name in TESTED]
 RULE = re.compile(r'"([A-Z]+-[0-9]+)"')
 

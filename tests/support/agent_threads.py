@@ -26,7 +26,7 @@ from aguila.protocol import (
     Tool,
 )
 from aguila.stream.consumer import consume
-from aguila.stream.verifier import Verifier
+from aguila.stream.verification.verifier import Verifier
 from aguila.stream.writer import EventWriter
 
 

@@ -30,8 +30,8 @@ from aguila.protocol import (
 from aguila.protocol.parts import AudioPart, DocumentPart, ImagePart, TextPart, VideoPart
 from aguila.stream.json_values import copy_json
 from aguila.stream.patch import apply_patch, make_patch
-from aguila.stream.rules import REASONING_MESSAGE, REASONING_SPAN, STEP, TEXT, TOOL_CALL
 from aguila.stream.steps import OLD_STATUSES
+from aguila.stream.verification.rules import REASONING_MESSAGE, REASONING_SPAN, STEP, TEXT, TOOL_CALL
 from aguila.stream.writer import EventWriter
 
 Ended = Literal["success", "error", "suspended", "cancelled"]

@@ -49,7 +49,7 @@ from aguila.protocol import (
 )
 from aguila.stream.delta_merger import MAX_DELTA
 from aguila.stream.json_values import copy_json
-from aguila.stream.rules import TEXT
+from aguila.stream.verification.rules import TEXT
 from aguila.stream.writer import Events, EventWriter
 
 P = ParamSpec("P")

@@ -33,7 +33,7 @@ from aguila.chat.tools import FunctionTool
 from aguila.errors import OutcomeUnknown
 from aguila.protocol import Interrupt, Metadata, TextMessageRole, replace
 from aguila.stream.json_values import copy_json
-from aguila.stream.rules import SUBAGENT
+from aguila.stream.verification.rules import SUBAGENT
 from aguila.stream.writer import EventWriter
 
 P = ParamSpec("P")

@@ -16,7 +16,7 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_proto
 from aguila.codec.notices import Notice
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
-from aguila.stream.checker import Finding, StreamChecker
+from aguila.stream.verification.checker import Finding, StreamChecker
 from aguila.testing.recordings import RecordedStream, read_streams
 
 

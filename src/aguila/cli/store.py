@@ -20,7 +20,7 @@ from aguila.store.copying import Restored, copy_store
 from aguila.store.locations import describe_location, make_store, sqlite_path
 from aguila.store.postgres import check as postgres_check
 from aguila.store.sqlite.check import check_file, compact_file, count_content, rebuild_usage
-from aguila.store.sqlite.migrations import read_schema
+from aguila.store.sqlite.database.migrations import read_schema
 
 
 def check(location: str, *, as_json: bool, repairs_usage: bool) -> int:

@@ -22,7 +22,7 @@ from aguila.server.auth import AccessControl, Authenticate
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.copilotkit.mount import CopilotKit
 from aguila.server.errors import Disconnected
-from aguila.server.history.known_messages import UnknownHistory
+from aguila.server.history.client_history.known_messages import UnknownHistory
 from aguila.server.history.projection import HistoryMode
 from aguila.server.http.dispatch import Dispatcher
 from aguila.server.http.event_stream import EventStream

@@ -28,8 +28,8 @@ from aguila.server.http.framing import Framing, framing_for
 from aguila.server.http.responses import Receive, UnsentBytes
 from aguila.server.limits import Limits
 from aguila.server.quotas import PeerQuotas
-from aguila.server.runs.capacity import PeerRuns
 from aguila.server.runs.manager import STOP_NOW_TIMEOUT, Runs
+from aguila.server.runs.starting.capacity import PeerRuns
 from aguila.server.settings import HTTPSettings
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.store import Store

@@ -9,7 +9,7 @@ import msgspec
 
 from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_META, UNDECLARED_WITH_SUBAGENTS, Dialect
-from aguila.server.history.known_messages import UnknownHistory
+from aguila.server.history.client_history.known_messages import UnknownHistory
 from aguila.server.history.projection import HistoryMode
 from aguila.server.limits import Limits
 from aguila.store import Retention

@@ -49,8 +49,8 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
-from aguila.stream.rules import describe_owner
 from aguila.stream.type_errors import EVENT_CLASSES, event_type_error
+from aguila.stream.verification.rules import describe_owner
 
 
 class ChunkKind(NamedTuple):

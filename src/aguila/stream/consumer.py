@@ -32,9 +32,9 @@ from aguila.protocol import (
 from aguila.stream.chunks import CHUNK_KINDS, ChunkExpander
 from aguila.stream.conversation import Conversation
 from aguila.stream.reducer import HANDLERS, Reducer
-from aguila.stream.rules import RunState
 from aguila.stream.type_errors import EVENT_CLASSES
-from aguila.stream.verifier import Verifier
+from aguila.stream.verification.rules import RunState
+from aguila.stream.verification.verifier import Verifier
 from aguila.stream.version import producer_version_notice
 
 _BOUNDARIES: Final = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})

@@ -12,7 +12,7 @@ from aguila.protocol import (
     ToolCallArgsEvent,
     replace,
 )
-from aguila.stream.rules import REASONING_MESSAGE, TEXT, TOOL_CALL
+from aguila.stream.verification.rules import REASONING_MESSAGE, TEXT, TOOL_CALL
 
 MAX_MERGED: Final = 16 * 1024
 """The most bytes of UTF-8 text in a merged delta."""

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aguila.stream.checker import Finding, judge
+    from aguila.stream.verification.checker import Finding, judge
     from aguila.testing.assertions import StreamAssertion, assert_stream
     from aguila.testing.chaos import Chaos
     from aguila.testing.client import ClientMaker, client_for, sync_client_for
@@ -36,13 +36,13 @@ _MODULES = {
     "Call": "aguila.testing.scripted",
     "Chaos": "aguila.testing.chaos",
     "ClientMaker": "aguila.testing.client",
-    "Finding": "aguila.stream.checker",
+    "Finding": "aguila.stream.verification.checker",
     "ScriptedAgent": "aguila.testing.scripted",
     "StreamAssertion": "aguila.testing.assertions",
     "Wait": "aguila.testing.scripted",
     "assert_stream": "aguila.testing.assertions",
     "client_for": "aguila.testing.client",
-    "judge": "aguila.stream.checker",
+    "judge": "aguila.stream.verification.checker",
     "sync_client_for": "aguila.testing.client",
 }
 

@@ -10,9 +10,9 @@ from aguila.client.arguments import expect, listed
 from aguila.codec.formats import detect_format
 from aguila.protocol import AssistantMessage, Message
 from aguila.stream import Conversation
-from aguila.stream.checker import Finding, StreamChecker
 from aguila.stream.consumer import Raw
 from aguila.stream.conversation import RunOutcome
+from aguila.stream.verification.checker import Finding, StreamChecker
 from aguila.testing.plurals import counted
 from aguila.testing.recordings import read_streams
 

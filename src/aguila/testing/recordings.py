@@ -13,7 +13,7 @@ from aguila.codec.notices import Notice
 from aguila.codec.protobuf import OversizedFrame, ProtobufFrames, decode_frame
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError, StreamTruncated
-from aguila.stream.checker import Finding
+from aguila.stream.verification.checker import Finding
 from aguila.testing.plurals import counted
 
 _BOM = b"\xef\xbb\xbf"

@@ -36,7 +36,7 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.history.agent_input import prepare_input
+from aguila.server.history.client_history.agent_input import prepare_input
 from aguila.server.history.projection import MAX_CACHED_ENDS, HistoryMode, Projections
 from aguila.server.settings import Settings
 from aguila.store import MemoryStore, NewRun, Store

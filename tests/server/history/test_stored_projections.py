@@ -29,7 +29,7 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.history.message_ids import PLACEHOLDER_PREFIX
+from aguila.server.history.client_history.message_ids import PLACEHOLDER_PREFIX
 from aguila.server.history.projection import EndingRun, Projections
 from aguila.server.history.run_changes import FORMAT
 from aguila.server.history.thread_reader import ThreadLog, ThreadReader

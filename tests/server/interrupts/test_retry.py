@@ -276,7 +276,7 @@ def test_a_run_that_is_refused_after_it_began_ends_with_the_code(store: Any, mon
         server.events(run_id="r2", resume=approves(question))
         calls = agent.calls
         with monkeypatch.context() as patch:
-            patch.setattr("aguila.server.runs.run_context.retract_attempts", overtaken)
+            patch.setattr("aguila.server.runs.starting.run_context.retract_attempts", overtaken)
             events = server.events(run_id="r3", state=thread_of(server)[1], resume=approves(question))
         assert types(events) == ["RUN_STARTED", "RUN_ERROR"]
         assert events[-1]["code"] == "interrupt_taken"

@@ -16,7 +16,7 @@ from sqlite_support import BlockedWriter, engine_of
 
 from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import SQLiteStore
-from aguila.store.sqlite import large_values, writer
+from aguila.store.sqlite.database import large_values, writer
 
 pytestmark = pytest.mark.anyio
 

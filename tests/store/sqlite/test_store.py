@@ -14,7 +14,7 @@ from waiting import wait_until_async
 from aguila.errors import StoreUnavailable
 from aguila.store import Retention, SQLiteStore, Store
 from aguila.store.records import Durability
-from aguila.store.sqlite import checkpoint
+from aguila.store.sqlite.database import checkpoint
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from aguila.stream.rules import Item
+from aguila.stream.verification.rules import Item
 
 if TYPE_CHECKING:
     from aguila.agent.replay.branches import Branches

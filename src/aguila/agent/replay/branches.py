@@ -31,7 +31,7 @@ from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import log_notice
 from aguila.protocol import StateDeltaEvent, StateSnapshotEvent, replace
-from aguila.stream.rules import ITEMS, STEP, SUBAGENT, Item
+from aguila.stream.verification.rules import ITEMS, STEP, SUBAGENT, Item
 
 RECORDED: Final = "aguila.branches "
 """Prefix of the keys under which branches are recorded; the number of the run in its chain follows."""

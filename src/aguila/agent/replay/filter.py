@@ -37,7 +37,7 @@ from aguila.protocol import (
     SubagentStartedEvent,
 )
 from aguila.stream.patch import apply_patch
-from aguila.stream.rules import STEP, SUBAGENT, Item
+from aguila.stream.verification.rules import STEP, SUBAGENT, Item
 from aguila.stream.writer import Events, EventWriter
 
 

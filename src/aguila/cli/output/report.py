@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from aguila.stream.checker import Finding
+from aguila.stream.verification.checker import Finding
 from aguila.testing.plurals import counted
 
 ReportFormat = Literal["text", "json", "junit"]

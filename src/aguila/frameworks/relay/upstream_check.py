@@ -12,7 +12,7 @@ from aguila.client import Stage
 from aguila.codec import encode
 from aguila.errors import ProtocolError
 from aguila.protocol import RunAgentInput
-from aguila.stream.checker import UPSTREAM_FINDINGS, Finding, StreamChecker, UpstreamFindings
+from aguila.stream.verification.checker import UPSTREAM_FINDINGS, Finding, StreamChecker, UpstreamFindings
 
 _MAX_FINDINGS: Final = 500
 _MAX_EVENT: Final = 4096

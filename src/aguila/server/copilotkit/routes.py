@@ -16,9 +16,9 @@ from aguila.server.copilotkit.envelope import ReceivedBody, open_envelope
 from aguila.server.copilotkit.mount import CopilotKitRejected
 from aguila.server.copilotkit.suggestions import is_suggestion
 from aguila.server.history.projection import Projection
-from aguila.server.http import runs as run_routes
-from aguila.server.http import threads as thread_routes
 from aguila.server.http.body_limits import Reservation
+from aguila.server.http.handlers import runs as run_routes
+from aguila.server.http.handlers import threads as thread_routes
 from aguila.server.http.request_body import read_body, read_object
 from aguila.server.http.responses import BufferedResponse, Receive, Response, Send, json_response
 from aguila.server.http.routes import Route, find_route

@@ -34,11 +34,11 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.history.known_messages import KnownMessages, UnknownHistory, remove_unknown
-from aguila.server.history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
-from aguila.server.history.message_ids import assign_ids
-from aguila.server.history.other_branches import FirstRuns, select_messages
-from aguila.server.history.tool_results import (
+from aguila.server.history.client_history.known_messages import KnownMessages, UnknownHistory, remove_unknown
+from aguila.server.history.client_history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
+from aguila.server.history.client_history.message_ids import assign_ids
+from aguila.server.history.client_history.other_branches import FirstRuns, select_messages
+from aguila.server.history.client_history.tool_results import (
     NO_CALLS,
     ServerCallChanges,
     ServerCalls,
@@ -47,7 +47,7 @@ from aguila.server.history.tool_results import (
 )
 from aguila.stream import Conversation, Reducer
 from aguila.stream.json_values import json_equal
-from aguila.stream.rules import ITEMS, REASONING_MESSAGE, SUBAGENT, TEXT, TOOL_CALL, Item
+from aguila.stream.verification.rules import ITEMS, REASONING_MESSAGE, SUBAGENT, TEXT, TOOL_CALL, Item
 
 if TYPE_CHECKING:
     from aguila.server.history.projection import Projection

@@ -18,7 +18,7 @@ from aguila.codec.notices import Warn, log_notice
 from aguila.errors import CursorExpired, NotFound, StoreError
 from aguila.protocol import Message
 from aguila.server.history.branch_reducer import HistoryMode, LastRun
-from aguila.server.history.known_messages import UnknownHistory
+from aguila.server.history.client_history.known_messages import UnknownHistory
 from aguila.server.history.run_changes import UnusableProjection
 from aguila.server.history.thread_reader import MAX_CACHED_ENDS, EndingRun, Projection, ThreadLog, ThreadReader
 from aguila.store import RunProjection, Store, ThreadSummary

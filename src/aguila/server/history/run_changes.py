@@ -19,7 +19,7 @@ from aguila.codec.notices import log_notice
 from aguila.errors import DecodeError
 from aguila.offload import LARGE_JSON, is_large, offload
 from aguila.protocol import Message
-from aguila.server.history.known_messages import UnknownHistory
+from aguila.server.history.client_history.known_messages import UnknownHistory
 from aguila.server.limits import UNLIMITED
 from aguila.store.run_inputs import ListDelta, hash_json
 from aguila.stream.conversation import CallStatus

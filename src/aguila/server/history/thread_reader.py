@@ -17,9 +17,10 @@ from aguila.errors import CursorExpired, NotFound
 from aguila.offload import LARGE_JSON, offload
 from aguila.protocol import Event, RunAgentInput, RunErrorEvent, RunFinishedEvent, RunStartedEvent, replace
 from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, LastRun, MessageCreators
-from aguila.server.history.cut_history import find_end
-from aguila.server.history.known_messages import KnownMessages, UnknownHistory
-from aguila.server.history.other_branches import FirstRuns
+from aguila.server.history.client_history.cut_history import find_end
+from aguila.server.history.client_history.known_messages import KnownMessages, UnknownHistory
+from aguila.server.history.client_history.other_branches import FirstRuns
+from aguila.server.history.client_history.tool_results import NO_CALLS, ServerCalls
 from aguila.server.history.run_changes import (
     FORMAT,
     RunChanges,
@@ -30,7 +31,6 @@ from aguila.server.history.run_changes import (
     encode_changes,
 )
 from aguila.server.history.stored_input import load_input
-from aguila.server.history.tool_results import NO_CALLS, ServerCalls
 from aguila.server.limits import UNLIMITED
 from aguila.store import Batch, Lease, RunProjection, Store, StoredProjection
 from aguila.store.run_inputs import compare_lists, split_digests

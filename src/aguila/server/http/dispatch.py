@@ -19,7 +19,7 @@ from aguila.server.errors import Disconnected, Rejected
 from aguila.server.http.responses import BufferedResponse, Receive, Response, header_list
 from aguila.server.http.routes import find_route, path_segments, split_agent
 from aguila.server.page.files import PageFiles
-from aguila.server.runs.run_context import new_id
+from aguila.server.runs.starting.run_context import new_id
 from aguila.server.service import Exchange, Service
 
 _log = logging.getLogger("aguila.server")

@@ -28,7 +28,7 @@ from aguila.server.errors import Disconnected, Rejected
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.responses import Receive
 from aguila.server.limits import Limits
-from aguila.server.runs.start_request import hash_body
+from aguila.server.runs.starting.start_request import hash_body
 from aguila.server.service import Exchange, Service
 from aguila.stream.json_values import MAX_JSON_DEPTH
 

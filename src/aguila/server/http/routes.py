@@ -14,10 +14,10 @@ import msgspec
 
 from aguila.errors import NotFound
 from aguila.server.errors import Rejected, draining_error
-from aguila.server.http import files as file_routes
-from aguila.server.http import runs as run_routes
-from aguila.server.http import threads as thread_routes
-from aguila.server.http.inspection import check_run, get_run_input
+from aguila.server.http.handlers import files as file_routes
+from aguila.server.http.handlers import runs as run_routes
+from aguila.server.http.handlers import threads as thread_routes
+from aguila.server.http.handlers.inspection import check_run, get_run_input
 from aguila.server.http.responses import BufferedResponse, Response, json_response
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack import routes as tanstack_routes

@@ -23,7 +23,7 @@ from aguila.protocol import Event, ResumeEntry, RunFinishedEvent, RunStartedEven
 from aguila.server.history.stored_input import load_input
 from aguila.server.http.framing import Framing, WrappedFraming
 from aguila.server.limits import UNLIMITED
-from aguila.server.runs.start_request import StartRequest
+from aguila.server.runs.starting.start_request import StartRequest
 from aguila.store import RunRecord, Store
 from aguila.stream.json_values import json_equal
 

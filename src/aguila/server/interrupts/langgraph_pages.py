@@ -31,7 +31,7 @@ from aguila.server.errors import Rejected
 from aguila.store import InterruptRecord, RunRecord, Store
 
 if TYPE_CHECKING:
-    from aguila.server.runs.start_request import StartRequest
+    from aguila.server.runs.starting.start_request import StartRequest
 
 ON_INTERRUPT = "on_interrupt"
 

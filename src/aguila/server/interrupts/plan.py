@@ -16,8 +16,8 @@ import msgspec
 from aguila.agent.context import Replay
 from aguila.codec.notices import Notice, list_ids
 from aguila.protocol import Interrupt, RunAgentInput, replace
-from aguila.server.history.agent_input import build_agent_input
-from aguila.server.history.media_filter import leave_out_media
+from aguila.server.history.client_history.agent_input import build_agent_input
+from aguila.server.history.client_history.media_filter import leave_out_media
 from aguila.server.history.projection import Projection, Projections
 from aguila.server.interrupts.answer_checks import AnswerChecker, reject_duplicates
 from aguila.server.interrupts.records import is_replayed

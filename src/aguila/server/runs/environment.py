@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from aguila.codec.notices import Warn
-from aguila.server.history.cut_history import ThreadEnds
+from aguila.server.history.client_history.cut_history import ThreadEnds
 from aguila.server.history.projection import Projections
 from aguila.server.quotas import StorageQuotas
 from aguila.server.settings import Settings

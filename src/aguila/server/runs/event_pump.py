@@ -31,7 +31,7 @@ from aguila.server.store_health import StoreHealth
 from aguila.store import Lease, Store
 from aguila.stream.delta_merger import ITEM_IDS, MAX_DELTA, DeltaMerger
 from aguila.stream.one_text import TextSequencer
-from aguila.stream.rules import REASONING_MESSAGE, TEXT, TOOL_CALL
+from aguila.stream.verification.rules import REASONING_MESSAGE, TEXT, TOOL_CALL
 
 _log = logging.getLogger("aguila.server")
 

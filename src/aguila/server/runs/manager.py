@@ -12,20 +12,20 @@ from aguila.codec.logs import log_event
 from aguila.codec.notices import Warn
 from aguila.errors import NotFound, StoreError
 from aguila.server.errors import Rejected
-from aguila.server.history.cut_history import ThreadEnds
+from aguila.server.history.client_history.cut_history import ThreadEnds
 from aguila.server.history.projection import Projections
 from aguila.server.http.event_stream import WatchedRun
 from aguila.server.interrupts.derived_runs import latest_derived
 from aguila.server.quotas import StorageQuotas
-from aguila.server.runs.busy_thread import BusyThreads
-from aguila.server.runs.capacity import Capacity
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.maintenance import Maintenance
-from aguila.server.runs.run_context import RunContextLoader, new_id
 from aguila.server.runs.run_task import LiveRun
-from aguila.server.runs.start_request import StartRequest, StartResult
-from aguila.server.runs.starter import RunStarter
-from aguila.server.runs.thread_queue import ThreadQueues
+from aguila.server.runs.starting.busy_thread import BusyThreads
+from aguila.server.runs.starting.capacity import Capacity
+from aguila.server.runs.starting.run_context import RunContextLoader, new_id
+from aguila.server.runs.starting.start_request import StartRequest, StartResult
+from aguila.server.runs.starting.starter import RunStarter
+from aguila.server.runs.starting.thread_queue import ThreadQueues
 from aguila.server.runs.unstored import UnstoredStart, begin_unstored
 from aguila.server.runs.viewers import Key, RemoteRuns
 from aguila.server.settings import Settings

@@ -21,7 +21,7 @@ from aguila.errors import StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import RunAgentInput, RunErrorEvent, replace
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
-from aguila.server.history.cut_history import ThreadEnd, ThreadEnds, find_end
+from aguila.server.history.client_history.cut_history import ThreadEnd, ThreadEnds, find_end
 from aguila.server.history.projection import EndingRun, Projections
 from aguila.server.interrupts.records import interrupt_body
 from aguila.server.runs.event_pump import EventPump

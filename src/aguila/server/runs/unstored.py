@@ -15,13 +15,13 @@ from aguila.errors import DecodeError, RunNotStored
 from aguila.protocol import PROTOCOL_VERSION, Event, RunStartedEvent
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
-from aguila.server.history.agent_input import prepare_input
+from aguila.server.history.client_history.agent_input import prepare_input
 from aguila.server.history.projection import Projections
 from aguila.server.interrupts.plan import plan_without_answers
 from aguila.server.runs.event_encoding import encode_all_checked
-from aguila.server.runs.run_context import RunContextLoader
 from aguila.server.runs.run_task import LiveRun
-from aguila.server.runs.start_request import StartRequest
+from aguila.server.runs.starting.run_context import RunContextLoader
+from aguila.server.runs.starting.start_request import StartRequest
 from aguila.server.settings import Settings
 from aguila.store import Batch, MemoryStore, NewRun, Store
 

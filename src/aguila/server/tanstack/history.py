@@ -17,7 +17,7 @@ from aguila.errors import NotFound
 from aguila.offload import offload
 from aguila.protocol import AssistantMessage, Message, ReasoningMessage, ToolCall, ToolMessage, UserMessage
 from aguila.server.history.projection import Projections
-from aguila.server.runs.start_request import StartRequest
+from aguila.server.runs.starting.start_request import StartRequest
 
 
 async def restore_request(request: StartRequest, projections: Projections) -> StartRequest:

@@ -23,10 +23,10 @@ from aguila.store.feed import Key
 from aguila.store.records import Batch
 from aguila.store.run_inputs import StoredJSON
 from aguila.store.sqlite import queries, run_writes, thread_writes
-from aguila.store.sqlite.connection import is_outage, unavailable
+from aguila.store.sqlite.database.connection import is_outage, unavailable
+from aguila.store.sqlite.database.large_values import insert, read_value, row_id, select_value
 from aguila.store.sqlite.engine import Engine
 from aguila.store.sqlite.inputs import decode_files, read_stored, write_input
-from aguila.store.sqlite.large_values import insert, read_value, row_id, select_value
 
 T = TypeVar("T")
 

@@ -32,9 +32,9 @@ from aguila.store.checking import (
 from aguila.store.encoding import list_members, size_of_details
 from aguila.store.run_inputs import StoredJSON, inline_id
 from aguila.store.sqlite import queries
-from aguila.store.sqlite.connection import connect, connect_reader, unavailable
+from aguila.store.sqlite.database.connection import connect, connect_reader, unavailable
+from aguila.store.sqlite.database.migrations import SCHEMA
 from aguila.store.sqlite.inputs import cut_whole_inputs, decode_files
-from aguila.store.sqlite.migrations import SCHEMA
 
 _BUSY: Final = 5.0
 

@@ -15,12 +15,12 @@ from typing import TypeVar
 from aguila.store.feed import Feed, Key
 from aguila.store.polling import Poller, Stamps
 from aguila.store.sqlite import queries, thread_writes
-from aguila.store.sqlite.checkpoint import Checkpointer
-from aguila.store.sqlite.connection import WriteConnection, connect_reader, is_outage, unavailable
-from aguila.store.sqlite.locks import OwnerLocks
-from aguila.store.sqlite.readers import Readers
-from aguila.store.sqlite.wakeup import Listener, Sender
-from aguila.store.sqlite.writer import Job, Writer
+from aguila.store.sqlite.database.checkpoint import Checkpointer
+from aguila.store.sqlite.database.connection import WriteConnection, connect_reader, is_outage, unavailable
+from aguila.store.sqlite.database.locks import OwnerLocks
+from aguila.store.sqlite.database.readers import Readers
+from aguila.store.sqlite.database.wakeup import Listener, Sender
+from aguila.store.sqlite.database.writer import Job, Writer
 
 T = TypeVar("T")
 

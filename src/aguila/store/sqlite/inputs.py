@@ -20,7 +20,7 @@ from aguila.store.run_inputs import (
     read_list,
 )
 from aguila.store.sqlite import queries, thread_writes
-from aguila.store.sqlite.large_values import insert, read_value, select_value
+from aguila.store.sqlite.database.large_values import insert, read_value, select_value
 
 _LIST = "SELECT base, messages, depth FROM inputs WHERE run = ?"
 _INPUT = f"SELECT files, {select_value('body')}, messages FROM inputs WHERE run = ?"  # noqa: S608 - our own names

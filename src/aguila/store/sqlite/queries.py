@@ -25,7 +25,7 @@ from aguila.store.records import (
     ThreadSummary,
     Usage,
 )
-from aguila.store.sqlite.large_values import read_value, select_value
+from aguila.store.sqlite.database.large_values import read_value, select_value
 
 # The columns of _RUN and _SUMMARY are in the order of the fields of RunRecord and ThreadSummary.
 _RUN = """

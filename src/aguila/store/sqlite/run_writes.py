@@ -16,8 +16,8 @@ from aguila.store.encoding import Row, hash_thread, size_of_rows, to_millisecond
 from aguila.store.records import Batch, CancelRequest, Lease, NewRun, RunEnd, RunRecord, Usage
 from aguila.store.run_inputs import CutInput, CutProjection
 from aguila.store.sqlite import queries
+from aguila.store.sqlite.database.large_values import insert, row_id
 from aguila.store.sqlite.inputs import write_input
-from aguila.store.sqlite.large_values import insert, row_id
 from aguila.store.sqlite.projections import write_projection
 from aguila.store.sqlite.thread_writes import change_details
 

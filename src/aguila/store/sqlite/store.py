@@ -48,10 +48,10 @@ from aguila.store.records import (
 from aguila.store.run_inputs import CutInput, CutProjection, cut_input, cut_projection, is_inline
 from aguila.store.shared_engine import SharedEngine
 from aguila.store.sqlite import archives, queries, run_writes, thread_writes
-from aguila.store.sqlite.connection import connect
+from aguila.store.sqlite.database.connection import connect
+from aguila.store.sqlite.database.locks import OwnerLocks
 from aguila.store.sqlite.engine import Engine
 from aguila.store.sqlite.inputs import read_input
-from aguila.store.sqlite.locks import OwnerLocks
 from aguila.store.sqlite.projections import list_projections, read_values, save_projections
 
 T = TypeVar("T")
@@ -70,9 +70,9 @@ class SQLiteStore(Store):
     if the file would grow beyond ``max_bytes``. The store works again as soon as the cause is gone.
 
     When a process dies or closes its store, its runs can be taken over at once, if the platform supports owner locks
-    (``sqlite/locks``). Otherwise they can be taken over when their leases expire: when the owner has not renewed them
-    for their length, on the monotonic clock, which all processes of a machine share. ``clock`` is for the times that
-    are stored; setting it decides nothing.
+    (``sqlite/database/locks``). Otherwise they can be taken over when their leases expire: when the owner has not
+    renewed them for their length, on the monotonic clock, which all processes of a machine share. ``clock`` is for
+    the times that are stored; setting it decides nothing.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ from aguila.store.encoding import SMALL_RUN, hash_thread, list_members, size_of_
 from aguila.store.feed import Key
 from aguila.store.records import Blob, Quotas, Retention, RunRecord, ThreadSummary, ThreadUpdate, Usage
 from aguila.store.sqlite import queries
-from aguila.store.sqlite.large_values import insert
+from aguila.store.sqlite.database.large_values import insert
 
 
 def update_thread(db: sqlite3.Connection, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:

@@ -38,7 +38,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
 )
 from aguila.stream.json_values import copy_json
-from aguila.stream.rules import REASONING_MESSAGE, REASONING_SPAN, TEXT, TOOL_CALL
+from aguila.stream.verification.rules import REASONING_MESSAGE, REASONING_SPAN, TEXT, TOOL_CALL
 from aguila.stream.writer.run_writer import Events, RunWriter
 
 

@@ -37,9 +37,9 @@ from aguila.protocol import (
 from aguila.stream.chunks import CHUNKED_ENDS, ChunkExpander
 from aguila.stream.json_values import copy_json
 from aguila.stream.patch import PatchLimit, apply_patch, make_patch
-from aguila.stream.producer_rules import ProducerRules
-from aguila.stream.rules import SUBAGENT, Item, RunState
-from aguila.stream.verifier import OpenItem, Verifier
+from aguila.stream.verification.producer_rules import ProducerRules
+from aguila.stream.verification.rules import SUBAGENT, Item, RunState
+from aguila.stream.verification.verifier import OpenItem, Verifier
 
 Events = list[Event]
 

@@ -1,0 +1,215 @@
+"""The handlers of threads: list, view, update, delete, and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import UNSET
+
+from aguila.codec import encode
+from aguila.codec.json.text import parse_json
+from aguila.codec.json.values import is_object
+from aguila.codec.notices import log_notice
+from aguila.errors import ThreadBusy
+from aguila.protocol import replace
+from aguila.server.errors import Rejected
+from aguila.server.history.compact_log import build_compact_replay, wants_compact
+from aguila.server.http.documents import document_response
+from aguila.server.http.event_stream import StreamPlan
+from aguila.server.http.handlers.runs import describe_run, find_cursor
+from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, read_flag, wants_times
+from aguila.server.http.request_body import read_object
+from aguila.server.http.responses import BufferedResponse, Response, json_response
+from aguila.server.interrupts.plan import find_open_interrupts
+from aguila.server.service import Exchange, Service
+from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate
+from aguila.store.cursors import format_cursor
+from aguila.store.encoding import MAX_TITLE, is_title
+
+_MAX_PAGE = 500
+_SLICE = 128
+"""How many messages or runs are encoded before other tasks may run."""
+_MAX_METADATA = 1 << 14  # bytes of JSON
+
+
+async def list_threads(service: Service, exchange: Exchange) -> Response:
+    """``GET /threads``: summaries, last updated first. Below ``/agents/{name}``: those of that agent."""
+    archived = read_flag(exchange, "archived", default=None)
+    key, value = (exchange.request.query.get(name) for name in ("metadataKey", "metadataValue"))
+    if key is None and value is not None:
+        raise Rejected(422, "bad_parameter", "metadataValue needs metadataKey; send both", "/metadataValue")
+    found, more = await read_thread_page(
+        service,
+        exchange,
+        cursor="before",
+        agent=exchange.agent,
+        archived=archived,
+        metadata=None if key is None else MetadataFilter(key, value),
+    )
+    return json_response({"threads": [describe_thread(one) for one in found], "next": more}, exchange.headers)
+
+
+async def read_thread_page(
+    service: Service,
+    exchange: Exchange,
+    *,
+    cursor: str,
+    agent: str | None,
+    archived: bool | None,
+    metadata: MetadataFilter | None = None,
+) -> tuple[Sequence[ThreadSummary], str | None]:
+    """Read a page of thread summaries, and the cursor of the next page; None if this is the last.
+
+    ``cursor`` is the name of the query parameter that has the cursor. Raises ``Rejected``.
+    """
+    query = exchange.request.query
+    text = query.get("limit", "50")
+    if not is_number(text) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
+        raise Rejected(422, "bad_limit", f"limit is {text!r}; use a number from 1 to {_MAX_PAGE}", "/limit")
+    limit = int(text)
+    before = query.get(cursor)
+    if before is not None and (not is_number(before) or len(before) > MAX_DIGITS):
+        raise Rejected(
+            422, "bad_cursor", f"{cursor} is not a cursor; use the cursor that the previous page returned", f"/{cursor}"
+        )
+    found = await service.store.threads(
+        exchange.scope,
+        limit=limit,
+        before=None if before is None else int(before),
+        agent=agent,
+        archived=archived,
+        metadata=metadata,
+    )
+    return found, str(found[-1].position) if len(found) == limit else None
+
+
+async def get_thread(service: Service, exchange: Exchange) -> Response:
+    """``GET /threads/{id}``: messages, state, open interrupts, pending calls, and the last event they include."""
+    (thread_id,) = exchange.params
+    await service.check_agent(exchange, thread_id)
+    view = await service.runs.projections.load(exchange.scope, thread_id, exchange.request.query.get("run"))
+    records = await service.store.runs(exchange.scope, thread_id)
+    summary = await service.store.thread(exchange.scope, thread_id)
+    cursor = format_cursor(summary.last, summary.token)
+    if view.last != summary.last:  # a run in progress has continued meanwhile, or this is an earlier branch
+        cursor = await find_cursor(service.store, exchange.scope, thread_id, view.last)
+    interrupts = await find_open_interrupts(service.store, exchange.scope, view)
+    answer = {
+        "threadId": thread_id,
+        **_describe_metadata(summary),
+        "state": view.conversation.state,
+        "interrupts": interrupts,
+        # A run in progress may still answer its calls.
+        "pendingToolCallIds": [] if view.is_running else [call.id for call in view.conversation.pending_tool_calls],
+        "last": view.last,
+        "cursor": cursor,
+        "tip": view.tip,
+    }
+    messages = view.conversation.messages
+    answer |= {"messages": list(messages), "runs": map(describe_run, records)}
+    return await document_response(answer, exchange.headers, service.unsent)
+
+
+async def update_thread(service: Service, exchange: Exchange) -> Response:
+    """``PATCH /threads/{id}``: change the title, the archived flag or the metadata."""
+    (thread_id,) = exchange.params
+    await service.check_agent(exchange, thread_id)
+    body = await read_object(service, exchange)
+    unknown = sorted(body.keys() - {"title", "archived", "metadata"})
+    if unknown:
+        raise Rejected(
+            422,
+            "unknown_member",
+            f"{unknown[0]!r} cannot be changed; send title, archived or metadata",
+            f"/{unknown[0]}",
+        )
+    metadata = body.get("metadata", UNSET)
+    if not (metadata is UNSET or metadata is None or is_object(metadata)):
+        raise Rejected(422, "bad_metadata", "metadata is neither a JSON object nor null", "/metadata")
+    update = check_thread_update(body.get("title", UNSET), body.get("archived", UNSET), title_at="/title")
+    if metadata is not UNSET:
+        stored = None if metadata is None else encode(metadata)
+        if stored is not None and len(stored) > _MAX_METADATA:
+            raise Rejected(
+                422,
+                "too_large",
+                f"metadata has {len(stored)} bytes of JSON; at most {_MAX_METADATA} are allowed",
+                "/metadata",
+            )
+        update = replace(update, metadata=stored)
+    summary = await service.store.update_thread(exchange.scope, thread_id, update)
+    return json_response(describe_thread(summary), exchange.headers)
+
+
+def check_thread_update(title: Any, archived: Any, *, title_at: str) -> ThreadUpdate:
+    """Check the title and the archived flag that a request sends. Raises ``Rejected``."""
+    if not (title is UNSET or title is None or is_title(title)):
+        raise Rejected(
+            422, "bad_title", f"the title is not a string of up to {MAX_TITLE} characters, or null", title_at
+        )
+    if not (archived is UNSET or isinstance(archived, bool)):
+        raise Rejected(422, "bad_archived", "archived is neither true nor false", "/archived")
+    return ThreadUpdate(title=title, archived=archived)
+
+
+async def delete_thread(service: Service, exchange: Exchange) -> Response:
+    """``DELETE /threads/{id}``: delete the thread with its log and its files."""
+    (thread_id,) = exchange.params
+    await service.check_agent(exchange, thread_id)
+    try:
+        await service.store.delete_thread(exchange.scope, thread_id)
+    except ThreadBusy as error:
+        message = f"run {error.run.run_id} is in progress; cancel it before you delete the thread"
+        raise Rejected(409, "thread_busy", message) from None
+    return BufferedResponse(status=204, headers=exchange.headers)
+
+
+async def stream_thread_events(service: Service, exchange: Exchange) -> Response:
+    """``GET /threads/{id}/events``: the log after a cursor, then live until the end of the run in progress."""
+    (thread_id,) = exchange.params
+    await service.check_agent(exchange, thread_id)
+    summary = await service.store.thread(exchange.scope, thread_id)
+    after = await read_cursor(service, exchange, thread_id)
+    after = 0 if after is None else after
+    replay = None
+    is_compact = wants_compact(exchange.request)
+    if is_compact:
+        records = await service.store.runs(exchange.scope, thread_id)
+        replay = build_compact_replay(service.store, records, service.warn)
+    watched = await service.runs.find_watched_on(exchange.scope, thread_id) if summary.is_running else None
+    plan = StreamPlan(
+        thread_id=thread_id,
+        after=after,
+        until=summary.last,
+        is_live=summary.is_running,
+        replay=replay,
+        fails_in_band=False,
+        watched=watched,
+        sends_times=wants_times(exchange, is_compact=is_compact),
+    )
+    return service.stream(exchange, plan)
+
+
+def describe_thread(thread: ThreadSummary) -> dict[str, Any]:
+    """Return the summary of a thread as JSON."""
+    return {
+        "threadId": thread.thread_id,
+        "createdAt": thread.created_at,
+        "updatedAt": thread.updated_at,
+        "last": thread.last,
+        "cursor": format_cursor(thread.last, thread.token),
+        "runs": thread.runs,
+        "isRunning": thread.is_running,
+        "runningRunId": thread.running,
+        **_describe_metadata(thread),
+    }
+
+
+def _describe_metadata(thread: ThreadSummary) -> dict[str, Any]:
+    return {
+        "agent": thread.agent,
+        "title": thread.title,
+        "archived": thread.archived,
+        "metadata": None if thread.metadata is None else parse_json(thread.metadata, strict=False, warn=log_notice),
+    }

@@ -1,0 +1,385 @@
+"""Starts a run: finds the run of a repeated request, plans the resume, and begins the run in the store."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from aguila.codec import encode_event
+from aguila.errors import (
+    AgentMismatch,
+    DecodeError,
+    InterruptTaken,
+    NotFound,
+    QuotaExceeded,
+    RunExists,
+    StoreError,
+    ThreadBusy,
+    ThreadMoved,
+    TooManyRuns,
+)
+from aguila.offload import is_large
+from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunStartedEvent, replace
+from aguila.server.errors import Disconnected, Rejected, draining_error
+from aguila.server.history.client_history.agent_input import PreparedInput, prepare_input
+from aguila.server.history.client_history.cut_history import infer_parent
+from aguila.server.interrupts.derived_runs import find_run_using, resolve_run
+from aguila.server.interrupts.langgraph_pages import has_command_answer, translate_command
+from aguila.server.interrupts.plan import ResumePlan, plan_resume, plan_without_answers
+from aguila.server.runs.environment import Environment
+from aguila.server.runs.event_encoding import encode_all_checked
+from aguila.server.runs.maintenance import Maintenance
+from aguila.server.runs.run_task import LiveRun
+from aguila.server.runs.shield import run_shielded
+from aguila.server.runs.starting.busy_thread import BusyThreads
+from aguila.server.runs.starting.capacity import too_many_runs
+from aguila.server.runs.starting.run_context import RunContextLoader
+from aguila.server.runs.starting.start_request import StartRequest, StartResult
+from aguila.store import Batch, Lease, NewRun, RunRecord
+
+_SMALL = 32 * 1024
+
+Launch = Callable[[LiveRun, str, RunContextLoader], None]
+"""Starts the task of a run that has begun, given the name of its agent."""
+
+OnAbandoned = Callable[[asyncio.Task[StartResult]], None]
+"""Gets the task of a run that is beginning although its request was cancelled."""
+
+
+class _Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a run begins: its parent if it was inferred (``cut_history``), and the last event of the thread before."""
+
+    parent: str | None = None
+    after: int | None = None
+
+
+class RunStarter:
+    """Starts admitted runs. ``launch`` takes over each run that has begun."""
+
+    def __init__(
+        self,
+        environment: Environment,
+        busy_threads: BusyThreads,
+        maintenance: Maintenance,
+        *,
+        draining: asyncio.Event,
+        launch: Launch,
+    ) -> None:
+        self._environment = environment
+        self._store = environment.store
+        self._settings = environment.settings
+        self._quotas = environment.quotas
+        self._busy_threads = busy_threads
+        self._maintenance = maintenance
+        self._draining = draining
+        self._launch = launch
+
+    async def start(self, request: StartRequest, on_abandoned: OnAbandoned) -> StartResult:
+        """Start a run, or find the run that this request has started before.
+
+        If the caller is cancelled while the run begins in the store, the task of that is passed to ``on_abandoned``.
+        Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has disconnected.
+        """
+        # A request without answers needs no plan, unless its thread has open interrupts, which ``begin`` checks. So
+        # the first attempt reads nothing from the store. Only if it fails, everything is looked at.
+        has_answers = bool(request.input.resume) or has_command_answer(request.input)
+        is_optimistic = not has_answers
+        has_waited = request.has_queued
+        while True:
+            if self._draining.is_set():
+                raise draining_error()
+            resolved: RunRecord | StartRequest = request
+            if has_answers:
+                await self._check_agent(request)
+                resolved = await self._resolve(request)
+                if isinstance(resolved, RunRecord):
+                    return StartResult(record=resolved)
+            try:
+                place = await self._find_place(resolved, has_waited, is_optimistic)
+                prepared, plan = await self._plan(resolved, place, is_optimistic)
+            except Rejected:
+                found = await self.find_started(request) or await self._find_using(resolved)
+                if found is None:
+                    raise
+                return found  # it was refused because this very request was accepted before
+            if plan is None:
+                return StartResult(is_hydration=True)
+            try:
+                result = await self._begin_unless_withdrawn(resolved, place, prepared, plan, on_abandoned)
+                if is_optimistic:
+                    self._warn(prepared)
+                return result
+            except AgentMismatch as error:
+                raise _wrong_agent(error.agent) from None
+            except RunExists as error:
+                if await request.matches(error.run, self._store):
+                    return StartResult(record=error.run)
+                is_derived = resolved.input.run_id != request.input.run_id  # it has just begun: resolve it again
+                if not is_optimistic and not is_derived:
+                    message = "this run id was used on this thread for another request; use a new run id"
+                    raise Rejected(409, "run_exists", message, "/runId") from None
+            except ThreadBusy as error:
+                has_waited = True
+                # Otherwise check first whether this request is valid.
+                if not is_optimistic and not request.is_disconnected():
+                    found = await self._find_using(resolved)
+                    if found is not None:
+                        return found
+                    await self._wait_for_thread(error.run, plan)
+            except TooManyRuns:
+                if not await self._maintenance.recover():  # runs of dead processes count until they are ended
+                    raise too_many_runs() from None
+            except QuotaExceeded as error:
+                found = await self.find_started(request) or await self._find_using(resolved)
+                if found is not None:
+                    return found
+                raise self._quotas.refusal(error, request.principal) from None
+            except ThreadMoved:
+                pass  # the thread has changed since the plan was made, or has a question: plan again (INT-15)
+            except InterruptTaken as error:
+                found = await self._find_using(resolved)
+                if found is not None:
+                    return found
+                message = f"interrupt {error.interrupt_id} is answered by another run"
+                raise Rejected(409, "interrupt_taken", message, "/resume") from None
+            is_optimistic = False
+            if request.is_disconnected():
+                raise Disconnected
+
+    async def find_started(self, request: StartRequest) -> StartResult | None:
+        """Find the run that this request has started before."""
+        resolved = await self._resolve(request)
+        return StartResult(record=resolved) if isinstance(resolved, RunRecord) else None
+
+    async def _find_using(self, request: StartRequest) -> StartResult | None:
+        """Find the running run that uses the answers of this request."""
+        if not request.input.resume:
+            return None
+        try:
+            found = await find_run_using(request, self._store)
+        except NotFound:  # the thread does not exist, or was deleted meanwhile
+            return None
+        return None if found is None else StartResult(record=found)
+
+    async def _check_agent(self, request: StartRequest) -> None:
+        """Raise ``Rejected`` if the thread belongs to another agent."""
+        try:
+            owner = (await self._store.thread(request.scope, request.input.thread_id)).agent
+        except NotFound:
+            return
+        if owner != request.agent:
+            raise _wrong_agent(owner)
+
+    async def _wait_for_thread(self, run: RunRecord, plan: ResumePlan) -> None:
+        # Of two answers the first wins, with or without viewers: a run that is cancelled may have used its answer.
+        if plan.is_retry or plan.is_abandoned or plan.contested:
+            raise _interrupt_taken(plan, run)
+        await self._busy_threads.wait_or_preempt(run)
+
+    async def _resolve(self, request: StartRequest) -> RunRecord | StartRequest:
+        """Find the run that this request has started before; else return the request with answers and stored id."""
+        if has_command_answer(request.input):
+            translated = await translate_command(request, self._store)
+            if isinstance(translated, RunRecord):
+                return translated
+            request = translated
+        return await resolve_run(request, self._store)
+
+    async def _find_place(self, request: StartRequest, has_waited: bool, is_optimistic: bool) -> _Place:
+        """Find the run that a request continues, if it names none."""
+        sent = request.input
+        if sent.parent_run_id is not None or not sent.messages:
+            return _Place()
+        environment = self._environment
+        if is_optimistic:
+            last = environment.thread_ends.find_last(request.scope, sent)
+            if last is not None:
+                return _Place(after=last)
+        latest = await environment.projections.load_before(request.scope, sent.thread_id, sent.run_id, None)
+        if latest is None:
+            return _Place(after=0)
+        parent = infer_parent(sent, latest)
+        has_waited = has_waited or environment.thread_ends.has_ended_since(
+            request.scope, sent.thread_id, request.received_at
+        )
+        if parent is not None and has_waited:
+            runs = await self._store.runs(request.scope, sent.thread_id)
+            unseen = [run for run in runs if run.ended_at is None or run.ended_at > request.received_at] or runs[-1:]
+            parent = infer_parent(sent, latest, unseen[0].run_id)
+        return _Place(parent=parent, after=latest.last)
+
+    async def _plan(
+        self, request: StartRequest, place: _Place, is_optimistic: bool
+    ) -> tuple[PreparedInput, ResumePlan | None]:
+        """Prepare the agent's input and plan the resume. An optimistic plan sends no notices: it may be discarded."""
+        settings, projections = self._settings, self._environment.projections
+        prepared = await prepare_input(
+            request.input, settings, projections=projections, scope=request.scope, inferred_parent=place.parent
+        )
+        if prepared.is_hydration:
+            return prepared, None
+        if is_optimistic:
+            return prepared, plan_without_answers(prepared.input)
+        plan = await plan_resume(
+            prepared.input,
+            settings,
+            store=self._store,
+            scope=request.scope,
+            projections=projections,
+            now=time.time(),
+            inferred_parent=place.parent,
+        )
+        self._warn(prepared)
+        self._warn(plan)
+        return prepared, plan
+
+    def _warn(self, source: PreparedInput | ResumePlan) -> None:
+        for notice in source.notices:
+            self._environment.warn(notice)
+
+    async def _begin_unless_withdrawn(
+        self,
+        request: StartRequest,
+        place: _Place,
+        prepared: PreparedInput,
+        plan: ResumePlan,
+        on_abandoned: OnAbandoned,
+    ) -> StartResult:
+        """Begin a run. From the first write on, a queued request cannot be withdrawn, unless the store refuses it."""
+        ticket = request.ticket
+        if ticket is None:
+            return await self._begin(request, place, prepared, plan, on_abandoned)
+        if ticket.withdrawn.done():
+            raise Disconnected
+        ticket.is_beginning = True
+        try:
+            return await self._begin(request, place, prepared, plan, on_abandoned)
+        except StoreError:
+            ticket.is_beginning = False
+            raise
+
+    async def _begin(
+        self,
+        request: StartRequest,
+        place: _Place,
+        prepared: PreparedInput,
+        plan: ResumePlan,
+        on_abandoned: OnAbandoned,
+    ) -> StartResult:
+        settings = self._settings
+        agent_input = prepared.input
+        started = RunStartedEvent(
+            thread_id=agent_input.thread_id,
+            run_id=agent_input.run_id,
+            protocol_version=PROTOCOL_VERSION,
+            parent_run_id=agent_input.parent_run_id,
+            input=_echo_input(prepared.sent) if settings.echo_input else None,
+        )
+        prelude: list[Event] = [started, *prepared.prelude]
+        try:
+            # A lone RUN_STARTED has only ids, which were checked with the request.
+            is_plain = len(prelude) == 1 and started.input is None
+            lines = [encode_event(started)] if is_plain else await encode_all_checked(prelude)
+        except DecodeError as error:  # the echo nests the input one level deeper, which may be too deep
+            raise Rejected(422, "malformed_input", error.message, "") from None
+        parent_run_id = agent_input.parent_run_id if place.parent is None else place.parent
+        began = time.monotonic()
+        beginning = self._store.begin(
+            NewRun(
+                request.scope,
+                agent_input.thread_id,
+                agent_input.run_id,
+                owner=self._environment.owner,
+                lease_seconds=settings.lease,
+                input=request.body,
+                fingerprint=request.fingerprint,
+                events=lines,
+                parent_run_id=parent_run_id,
+                claims=plan.claims,
+                waiting=plan.waiting,
+                after=place.after,
+                max_running=settings.limits.runs_per_scope,
+                agent=request.agent,
+                sent_run_id=request.sent_run_id,
+                quotas=self._quotas.find(request.principal),
+            )
+        )
+        # A task would delay the first event by two turns of the event loop.
+        if isinstance(beginning, asyncio.Future) and beginning.done():
+            lease, first = beginning.result()
+            self._environment.store_health.record_success(began)
+            return self._own(lease, first, request, prepared, plan, prelude, parent_run_id)
+
+        async def wait() -> StartResult:
+            lease, first = await beginning
+            self._environment.store_health.record_success(began)
+            return self._own(lease, first, request, prepared, plan, prelude, parent_run_id)
+
+        return await run_shielded(wait(), on_abandoned)
+
+    def _own(
+        self,
+        lease: Lease,
+        first: Batch,
+        request: StartRequest,
+        prepared: PreparedInput,
+        plan: ResumePlan,
+        prelude: Sequence[Event],
+        parent_run_id: str | None,
+    ) -> StartResult:
+        """Launch a run that has begun."""
+        environment, settings = self._environment, self._settings
+        live = LiveRun(
+            self._store,
+            lease,
+            settings,
+            root_run_id=plan.root_run_id,
+            # A replayed agent settles answers where it asks. An agent that reads run.resume has used them at its end.
+            claims=plan.claims if plan.replay is None else (),
+            store_health=environment.store_health,
+            thread_ends=environment.thread_ends,
+            projections=environment.projections,
+            first=first,
+            sent=None if _is_large_request(request) else request.input,
+            parent_run_id=parent_run_id,
+        )
+        loader = RunContextLoader(
+            projections=environment.projections,
+            live=live,
+            input=prepared.input,
+            plan=plan,
+            prelude=prelude,
+            has_history=first.first > 1,
+            principal=request.principal,
+            headers=request.headers,
+            max_state=settings.limits.state,
+            max_event=settings.limits.event,
+            debug=settings.debug,
+            restates_messages=bool(prepared.input.resume and prepared.ignored_results),
+        )
+        self._launch(live, request.agent, loader)
+        return StartResult(live=live, first=first)
+
+
+def _is_large_request(request: StartRequest) -> bool:
+    if len(request.body) <= _SMALL:  # it has neither a large text nor very many messages
+        return False
+    return is_large(request.input.messages) or is_large(request.input.state)
+
+
+def _echo_input(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
+    """Return the input for RUN_STARTED. Without a state a run begins with ``{}``, so the echo says so (IN-11)."""
+    return input if input.state is not None else replace(input, state={})
+
+
+def _interrupt_taken(plan: ResumePlan, run: RunRecord) -> Rejected:
+    message = f"interrupt {plan.contested[0]} is being answered by run {run.run_id}"
+    return Rejected(409, "interrupt_taken", message, "/resume")
+
+
+def _wrong_agent(owner: str) -> Rejected:
+    message = f"this thread belongs to agent {owner!r}; run that agent, or use another threadId"
+    return Rejected(409, "wrong_agent", message, "/threadId")

@@ -1,0 +1,114 @@
+"""The queues of busy threads (``busy="queue"``). Each process has its own.
+
+A queued request is not a run yet: nothing of it is stored. It can be withdrawn by its run id. It is then answered at
+once. Its task ends later, when its turn comes: stopping it at any other point could leave a run that has begun without
+a task. A request whose run is just being stored cannot be withdrawn any more: its run begins, and can be cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+from msgspec.structs import replace
+
+from aguila.errors import StoreError
+from aguila.server.errors import Disconnected, Rejected
+from aguila.server.runs.starting.start_request import QueueTicket, StartRequest, StartResult
+from aguila.server.runs.viewers import Key
+
+_log = logging.getLogger("aguila.server")
+
+Start = Callable[[StartRequest], Awaitable[StartResult]]
+
+
+class _ThreadQueue:
+    """The queue of one thread. ``users`` counts the request that has the lock and those that wait for it."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.users = 0
+
+
+class ThreadQueues:
+    """The queued requests of this process. On each thread they start one after the other."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[str, str], _ThreadQueue] = {}
+        self._waiting: dict[Key, set[QueueTicket]] = {}
+        self._withdrawn: set[asyncio.Task[StartResult]] = set()
+
+    async def start_in_turn(
+        self, request: StartRequest, wrap: Callable[[Awaitable[StartResult]], Awaitable[StartResult]], start: Start
+    ) -> StartResult:
+        """Call ``start`` when the request's turn has come; return early if the request is withdrawn.
+
+        ``wrap`` is awaited around the wait and the start, also if the request is withdrawn.
+        """
+        ticket = QueueTicket()
+        waiting = self._waiting.setdefault(request.key, set())
+        waiting.add(ticket)
+        withdrawn, is_disconnected = ticket.withdrawn, request.is_disconnected
+        request = replace(request, ticket=ticket, is_disconnected=lambda: withdrawn.done() or is_disconnected())
+        task = ticket.task = asyncio.ensure_future(wrap(self._start_in_turn(request, start)))
+        try:
+            await asyncio.wait([task, withdrawn], return_when=asyncio.FIRST_COMPLETED)
+            if ticket.is_beginning:
+                await asyncio.wait([task])
+        except asyncio.CancelledError:
+            task.cancel()
+            await asyncio.wait([task])  # so that a run that is beginning is adopted before its request ends
+            raise
+        finally:
+            waiting.discard(ticket)
+            if not waiting:
+                del self._waiting[request.key]
+        if not withdrawn.done() or (task.done() and _has_begun(task)):
+            return task.result()
+        self._withdrawn.add(task)
+        task.add_done_callback(self._end_withdrawn)
+        return StartResult(is_withdrawn=True)
+
+    def is_busy(self, scope: str, thread_id: str) -> bool:
+        """Return whether a request of this thread is starting or queued."""
+        return (scope, thread_id) in self._queues
+
+    async def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
+        """Withdraw the queued requests for a run. Return whether there were any, and none of them has begun the run."""
+        tickets = list(self._waiting.get((scope, thread_id, run_id), ()))
+        for ticket in tickets:
+            if not ticket.withdrawn.done():
+                ticket.withdrawn.set_result(None)
+        beginning = [ticket.task for ticket in tickets if ticket.is_beginning and ticket.task is not None]
+        if beginning:  # the run is being stored, or this fails
+            await asyncio.wait(beginning)
+        return len(tickets) > 0 and not any(map(_has_begun, beginning))
+
+    async def _start_in_turn(self, request: StartRequest, start: Start) -> StartResult:
+        key = (request.scope, request.input.thread_id)
+        queue = self._queues.setdefault(key, _ThreadQueue())
+        queue.users += 1
+        if queue.lock.locked():
+            request = replace(request, has_queued=True)
+        try:
+            async with queue.lock:
+                if request.is_disconnected():
+                    raise Disconnected
+                return await start(request)
+        finally:
+            queue.users -= 1
+            if not queue.users:  # not "if the lock is free": a waiter that was woken has not taken it yet
+                del self._queues[key]
+
+    def _end_withdrawn(self, task: asyncio.Task[StartResult]) -> None:
+        self._withdrawn.discard(task)
+        if task.cancelled():
+            return
+        error = task.exception()
+        if error is not None and not isinstance(error, Disconnected | Rejected | StoreError):
+            _log.error("a withdrawn request failed", exc_info=error)
+
+
+def _has_begun(task: asyncio.Future[StartResult]) -> bool:
+    return not task.cancelled() and task.exception() is None and task.result().live is not None

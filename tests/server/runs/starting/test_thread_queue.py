@@ -1,0 +1,304 @@
+"""A second run on a busy thread, and clients that hang up."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from typing import Any
+
+import pytest
+from serving import Background, Gate, Held, run_input, serving, types
+from waiting import let_tasks_run, wait_until
+
+from aguila import App
+from aguila.protocol import RunAgentInput
+from aguila.server.runs.starting.start_request import StartRequest, StartResult
+from aguila.server.runs.starting.thread_queue import ThreadQueues
+from aguila.store import MemoryStore
+
+pytestmark = pytest.mark.anyio
+
+
+def test_a_watched_run_refuses_a_second_one(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store)) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with server.run(run_id="other") as second:
+            assert second.status == 409
+            assert json.loads(second.response.read())["error"]["code"] == "thread_busy"
+        agent.gate("run").open()
+        assert first.rest()[-1]["outcome"] == {"type": "success"}
+
+
+def test_an_unwatched_run_is_cancelled_and_replaced(store: Any) -> None:
+    agent = Held()
+    agent.gate("other").open()
+    with serving(App(agent, store=store)) as server:
+        with server.run() as first:
+            first.read_until("TEXT_MESSAGE_CONTENT")
+            first.close()
+        events = server.events(run_id="other")
+        assert events[-1]["outcome"] == {"type": "success"}
+        assert server.status_of("thread", "run") == "cancelled"
+
+
+def test_busy_reject_refuses_even_if_the_run_is_not_watched(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store, busy="reject")) as server:
+        with server.run() as first:
+            first.read_until("TEXT_MESSAGE_CONTENT")
+        with server.run(run_id="other") as second:
+            assert second.status == 409
+        agent.gate("run").open()
+        wait_until(lambda: server.status_of("thread", "run") == "success")
+
+
+def test_busy_replace_cancels_a_watched_run(store: Any) -> None:
+    agent = Held()
+    agent.gate("other").open()
+    with serving(App(agent, store=store, busy="replace")) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        assert server.events(run_id="other")[-1]["outcome"] == {"type": "success"}
+        assert first.rest()[-1]["outcome"] == {"type": "cancelled"}
+
+
+def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
+    agent = Held()
+    for name in ("second", "third"):
+        agent.gate(name).open()
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with Background(lambda: server.events(run_id="second")) as second:
+            wait_until(lambda: waiting(app) == 2)
+            with Background(lambda: server.events(run_id="third")) as third:
+                wait_until(lambda: waiting(app) == 3)
+                assert agent.calls == ["run"]
+                agent.gate("run").open()
+                assert second.result()[-1]["outcome"] == {"type": "success"}
+                assert third.result()[-1]["outcome"] == {"type": "success"}
+        assert agent.calls == ["run", "second", "third"]
+
+
+async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has_ended() -> None:
+    queues, order = ThreadQueues(), list[str]()
+    gate = asyncio.Event()
+
+    async def start(asked: StartRequest) -> StartResult:
+        if asked.input.run_id == "first":
+            await gate.wait()
+        order.append(asked.input.run_id)
+        await asyncio.sleep(0)
+        return StartResult()
+
+    async def around(starting: Any) -> StartResult:
+        return await starting
+
+    def take(run_id: str) -> asyncio.Task[StartResult]:
+        asked = StartRequest(input=RunAgentInput(thread_id="t", run_id=run_id, messages=[]), body=b"", scope="a")
+        return asyncio.create_task(queues.start_in_turn(asked, around, start))
+
+    tasks = [take("first"), take("second"), take("third")]
+    await let_tasks_run()
+    gate.set()
+    for number in range(20):
+        tasks.append(take(f"late {number:02}"))
+        await asyncio.sleep(0)
+    await asyncio.gather(*tasks)
+    assert not queues.is_busy("a", "t")
+    assert order == ["first", "second", "third", *(f"late {number:02}" for number in range(20))]
+
+
+def test_a_client_that_returns_to_a_run_does_not_wait_in_the_queue(store: Any) -> None:
+    agent = Held()
+    for name in ("before", "second"):
+        agent.gate(name).open()
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server:
+        server.events(run_id="before")
+        with server.run() as first:
+            first.read_until("TEXT_MESSAGE_CONTENT")
+            with Background(lambda: server.events(run_id="second")) as second:
+                wait_until(lambda: waiting(app) == 2)
+                assert server.events(run_id="before")[-1]["outcome"] == {"type": "success"}
+                with server.run() as again:
+                    again.read_until("TEXT_MESSAGE_CONTENT")
+                    agent.gate("run").open()
+                    assert again.rest()[-1]["outcome"] == {"type": "success"}
+                assert second.result()[-1]["outcome"] == {"type": "success"}
+    assert agent.calls == ["before", "run", "second"]
+
+
+def test_a_request_whose_client_hung_up_in_the_queue_does_not_run() -> None:
+    agent = Held()
+    agent.gate("third").open()
+    app = App(agent, busy="queue")
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        host, port = server.url.removeprefix("http://").split(":")
+        content = json.dumps(run_input(run_id="second")).encode()
+        with socket.create_connection((host, int(port))) as impatient:
+            head = f"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
+            impatient.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
+            wait_until(lambda: waiting(app) == 2)
+        with Background(lambda: server.events(run_id="third")) as third:
+            wait_until(lambda: waiting(app) == 3)
+            agent.gate("run").open()
+            assert third.result()[-1]["outcome"] == {"type": "success"}
+        assert agent.calls == ["run", "third"]
+
+
+def test_a_request_that_waits_can_be_cancelled_by_the_id_of_its_run(store: Any) -> None:
+    agent = Held()
+    agent.gate("third").open()
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with (
+            Background(lambda: server.events(run_id="second")) as second,
+            Background(lambda: server.events(run_id="third")) as third,
+        ):
+            wait_until(lambda: waiting(app) == 3)
+            # A run is admitted before its request is queued; until then it cannot be found.
+            answer = wait_until(lambda: found(server.post("/threads/thread/runs/second/cancel")))
+            assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+            events = second.result()  # while the first one is on
+            assert types(events) == ["RUN_STARTED", "RUN_FINISHED"]
+            assert events[-1]["outcome"] == {"type": "cancelled"}
+            assert server.post("/threads/thread/runs/second/cancel").status_code == 404
+            agent.gate("run").open()
+            assert third.result()[-1]["outcome"] == {"type": "success"}
+        wait_until(lambda: waiting(app) == 0)
+        assert agent.calls == ["run", "third"]
+        assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["run", "third"]
+
+
+class PausingStore(MemoryStore):
+    """A store in which a call waits for a gate, once it is armed."""
+
+    def __init__(self, call: str) -> None:
+        super().__init__()
+        self.gate = Gate()
+        self.is_armed = False
+        self._call = call
+
+    async def _pause(self, call: str) -> None:
+        if self.is_armed and call == self._call:
+            await self.gate.wait()
+
+    async def interrupts(self, scope: str, thread_id: str) -> Any:
+        await self._pause("interrupts")
+        return await super().interrupts(scope, thread_id)
+
+    async def begin(self, *arguments: Any, **options: Any) -> Any:
+        await self._pause("begin")
+        return await super().begin(*arguments, **options)
+
+
+def test_a_request_that_is_withdrawn_while_it_is_planned_is_not_stored() -> None:
+    agent, store = Held(), PausingStore("interrupts")
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        store.is_armed = True
+        with Background(lambda: server.events(run_id="second")) as second:
+            store.gate.await_reached()  # the first attempt has failed: the thread is busy
+            assert server.post("/threads/thread/runs/second/cancel").json()["status"] == "cancelled"
+            assert second.result()[-1]["outcome"] == {"type": "cancelled"}
+            agent.gate("run").open()
+            first.rest()
+            server.call(store.gate.open)
+        wait_until(lambda: waiting(app) == 0)
+        assert [run["runId"] for run in server.get("/threads/thread").json()["runs"]] == ["run"]
+
+
+def test_a_request_whose_run_is_being_stored_is_cancelled_as_a_run() -> None:
+    agent, store = Held(), PausingStore("begin")
+    app = App(agent, store=store, busy="queue")
+    with serving(app) as server:
+        store.is_armed = True
+        with Background(lambda: server.events()) as run:
+            store.gate.await_reached()  # a request that is cancelled before this is withdrawn
+            with Background(lambda: stopped(server)) as cancelled:
+                server.call(store.gate.open)
+                assert run.result()[-1]["outcome"] == {"type": "cancelled"}
+                assert cancelled.result().status_code in (200, 202)
+        wait_until(lambda: server.status_of("thread", "run") == "cancelled")
+
+
+def stopped(server: Any) -> Any:
+    return wait_until(lambda: found(server.post("/threads/thread/runs/run/cancel")))
+
+
+def test_a_request_that_waits_for_a_run_of_another_process_is_refused_when_this_one_stops(tmp_path: Any) -> None:
+    agent = Held()
+    first_app, app = (App(agent, store=tmp_path / "threads.db", busy="queue", drain=3600) for _ in range(2))
+    with serving(first_app) as owner, owner.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with (
+            serving(app) as server,
+            Background(lambda: server.post("/", json=run_input(run_id="second"))) as second,
+            Background(lambda: server.post("/", json=run_input(run_id="third"))) as third,
+        ):
+            wait_until(lambda: waiting(app) == 2)
+            server.call(app.begin_drain)
+            for answer in (second.result(), third.result()):  # while the first one is on
+                assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
+        agent.gate("run").open()
+        assert first.rest()[-1]["outcome"] == {"type": "success"}
+    assert agent.calls == ["run"]
+
+
+def test_another_scope_cannot_cancel_a_request_that_waits() -> None:
+    agent = Held()
+    agent.gate("second").open()
+    app = App(agent, busy="queue", authenticate=lambda request: request.headers.get("x-user"))
+    with serving(app) as server:
+        ada, eve = server.peer(**{"x-user": "ada"}), server.peer(**{"x-user": "eve"})
+        with ada.run() as first:
+            first.read_until("TEXT_MESSAGE_CONTENT")
+            with Background(lambda: ada.events(run_id="second")) as second:
+                wait_until(lambda: waiting(app) == 2)
+                assert eve.post("/threads/thread/runs/second/cancel").status_code == 404
+                agent.gate("run").open()
+                assert second.result()[-1]["outcome"] == {"type": "success"}
+        ada.close()
+        eve.close()
+
+
+def found(answer: Any) -> Any:
+    """The answer, None if it says that there is no such run."""
+    return None if answer.status_code == 404 else answer
+
+
+def waiting(app: App) -> int:
+    """How many runs are admitted."""
+    assert app._service is not None
+    return app._service.runs.capacity.total
+
+
+# Hanging up
+
+
+def test_on_disconnect_cancel_ends_the_run_after_the_grace_period(store: Any) -> None:
+    agent = Held()
+    with serving(App(agent, store=store, on_disconnect="cancel", disconnect_grace=0.05)) as server:
+        with server.run() as stream:
+            stream.read_until("TEXT_MESSAGE_CONTENT")
+            stream.close()
+        wait_until(lambda: server.status_of("thread", "run") == "cancelled")
+        assert agent.cancelled == ["run"]
+
+
+def test_on_disconnect_cancel_waits_for_the_last_viewer_and_a_new_one_saves_the_run() -> None:
+    agent = Held()
+    with serving(App(agent, on_disconnect="cancel", disconnect_grace=0.3)) as server, server.run() as stream:
+        stream.read_until("TEXT_MESSAGE_CONTENT")
+        with server.stream("GET", "/threads/thread/events") as other:
+            other.read_until("TEXT_MESSAGE_CONTENT")
+            stream.close()
+            with server.run() as third:
+                other.close()
+                agent.gate("run").open()
+                assert third.rest()[-1]["outcome"] == {"type": "success"}

@@ -1,0 +1,284 @@
+"""Which writes run inline, on the event loop, and which on the writer thread."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+from contract.support import DEADLINE, events_of, finish, lines, start
+from sqlite_support import engine_of
+from waiting import wait_until_async
+
+from aguila.errors import StaleLease, StoreUnavailable, ThreadBusy
+from aguila.store import Lease, NewRun, RunEnd, SQLiteStore
+from aguila.store.records import Durability
+from aguila.store.sqlite.database import checkpoint
+from aguila.store.sqlite.store import SHORT
+
+pytestmark = pytest.mark.anyio
+
+
+class ThreadRecorder:
+    """A clock that records whether each write ran on the event loop. The store reads it within the transaction."""
+
+    def __init__(self) -> None:
+        self.was_inline: list[bool] = []
+
+    def __call__(self) -> float:
+        self.was_inline.append(threading.current_thread() is threading.main_thread())
+        return time.time()
+
+
+@pytest.fixture
+def recorder() -> ThreadRecorder:
+    return ThreadRecorder()
+
+
+@pytest.fixture
+async def make(tmp_path: Path, recorder: ThreadRecorder) -> AsyncIterator[Callable[..., SQLiteStore]]:
+    made: list[SQLiteStore] = []
+
+    def make(durability: Durability = "process") -> SQLiteStore:
+        made.append(SQLiteStore(tmp_path / "threads.db", durability=durability, busy_seconds=0.05, clock=recorder))
+        return made[-1]
+
+    yield make
+    for store in made:
+        await store.close()
+
+
+@pytest.fixture
+async def store(make: Callable[..., SQLiteStore]) -> SQLiteStore:
+    store = make()
+    await store.open()
+    await wait_until_idle(store)
+    return store
+
+
+async def next_iteration() -> None:
+    await asyncio.sleep(0)
+
+
+async def wait_until_idle(store: SQLiteStore) -> None:
+    """Wait until the writer thread and the checkpoint thread are idle."""
+    writer = engine_of(store).writer
+    await next_iteration()
+    await wait_until_async(lambda: not writer.is_busy and not writer.checkpointer.is_due)
+
+
+async def test_short_writes_of_a_single_run_are_inline(store: SQLiteStore, recorder: ThreadRecorder):
+    lease = await start(store)
+    await next_iteration()
+    await store.append(lease, lines(1))
+    await next_iteration()
+    await finish(store, lease, session=b"{}")
+    assert recorder.was_inline == [True] * 3
+    assert events_of(await store.read("a", "t")) == lines("started", 1, "finished")
+    assert await store.session("a", "t") == b"{}"
+
+
+async def test_an_event_written_inline_reaches_a_tail(store: SQLiteStore):
+    lease = await start(store)
+    tail = store.tail("a", "t", 1)
+    waiting = asyncio.ensure_future(anext(tail))
+    await next_iteration()
+    await store.append(lease, lines(1))
+    assert list((await waiting).events) == lines(1)
+    await tail.aclose()  # type: ignore[attr-defined]
+
+
+async def test_an_inline_write_is_refused_like_any_other(store: SQLiteStore, recorder: ThreadRecorder):
+    lease = await start(store)
+    await next_iteration()
+    with pytest.raises(ThreadBusy):
+        await start(store, run_id="r2")
+    await next_iteration()
+    stale = Lease(scope="a", thread_id="t", run_id="r", epoch=7, owner="o")
+    with pytest.raises(StaleLease):
+        await store.append(stale, lines(1))
+    assert recorder.was_inline == [True] * 3
+    await next_iteration()
+    assert (await store.append(lease, lines(1))).first == 2
+
+
+async def test_one_write_per_iteration_of_the_event_loop_is_inline(store: SQLiteStore, recorder: ThreadRecorder):
+    await asyncio.gather(*(start(store, f"t{index}") for index in range(10)))
+    assert recorder.was_inline == [True] + [False] * 9
+
+
+async def test_after_concurrent_writes_the_thread_writes_until_one_comes_alone(
+    store: SQLiteStore, recorder: ThreadRecorder
+):
+    await asyncio.gather(*(start(store, f"t{index}") for index in range(10)))
+    for index in range(3):
+        await wait_until_idle(store)
+        await start(store, f"u{index}")
+    assert recorder.was_inline[10:] == [False, True, True]
+
+
+@pytest.mark.parametrize("what", ["input", "events", "session", "interrupt"])
+async def test_a_long_write_is_made_by_the_thread(store: SQLiteStore, recorder: ThreadRecorder, what: str):
+    long = b'"%s"' % (b"x" * SHORT)
+    if what == "input":
+        await store.begin(
+            NewRun("a", "t", "r", owner="o", lease_seconds=30, input=long, fingerprint="f", events=lines("started"))
+        )
+    elif what == "events":
+        await start(store, events=[long])
+    else:
+        lease = await start(store)
+        await next_iteration()
+        recorder.was_inline.clear()
+        interrupts = [("i", long)] if what == "interrupt" else []
+        end = RunEnd(outcome="success", session=long if what == "session" else None, interrupts=interrupts)
+        await store.append(lease, lines("finished"), end=end)
+    assert recorder.was_inline == [False]
+
+
+async def test_a_commit_that_waits_for_the_disk_is_made_by_the_thread(
+    make: Callable[..., SQLiteStore], recorder: ThreadRecorder
+):
+    store = make("power")
+    await store.open()
+    lease = await start(store)
+    await next_iteration()
+    await finish(store, lease)
+    assert recorder.was_inline == [False, False]
+
+
+async def test_the_thread_waits_for_a_locked_file(store: SQLiteStore, recorder: ThreadRecorder, tmp_path: Path):
+    lease = await start(store)
+    await next_iteration()
+    other = sqlite3.connect(tmp_path / "threads.db", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    writing = asyncio.ensure_future(store.append(lease, lines(1)))
+    await next_iteration()
+    assert not writing.done()
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await writing
+    later = asyncio.ensure_future(store.append(lease, lines(2)))
+    await next_iteration()
+    other.execute("ROLLBACK")
+    other.close()
+    assert (await later).first == 2
+    await wait_until_idle(store)
+    recorder.was_inline.clear()
+    await store.append(lease, lines(3))
+    assert recorder.was_inline == [True]
+
+
+async def test_the_thread_writes_while_another_store_has_the_file_open(
+    store: SQLiteStore, make: Callable[..., SQLiteStore], recorder: ThreadRecorder
+):
+    other = make()
+    await other.open()
+    lease = await start(store)  # finds the other store, and notifies it
+    await wait_until_idle(store)
+    recorder.was_inline.clear()
+    tail = other.tail("a", "t", 1)
+    waiting = asyncio.ensure_future(anext(tail))
+    await store.append(lease, lines(1))
+    async with asyncio.timeout(DEADLINE):
+        assert list((await waiting).events) == lines(1)
+    await tail.aclose()  # type: ignore[attr-defined]
+    assert recorder.was_inline == [False]
+    await other.close()
+    await store.append(lease, lines(2))
+    await wait_until_idle(store)
+    recorder.was_inline.clear()
+    await store.append(lease, lines(3))
+    assert recorder.was_inline == [True]
+
+
+async def test_the_commit_after_a_checkpoint_is_made_by_the_thread(
+    store: SQLiteStore, recorder: ThreadRecorder, monkeypatch: pytest.MonkeyPatch
+):
+    lease = await start(store)
+    await next_iteration()
+    monkeypatch.setattr(checkpoint, "MAX_ROWS", 1)
+    await store.append(lease, lines(1))
+    await next_iteration()
+    monkeypatch.undo()
+    recorder.was_inline.clear()
+    for index in range(2):
+        await wait_until_idle(store)
+        await store.append(lease, lines(index))
+    assert recorder.was_inline == [False, True]
+
+
+async def test_one_commit_during_a_checkpoint_is_made_by_the_thread(
+    store: SQLiteStore, recorder: ThreadRecorder, monkeypatch: pytest.MonkeyPatch
+):
+    """A checkpoint does not move what is committed after it began, so the WAL does not start over."""
+    lease = await start(store)
+    await next_iteration()
+    entered, gate = threading.Event(), threading.Event()
+
+    def checkpoint_slowly(db: sqlite3.Connection) -> tuple[int, int]:
+        entered.set()
+        gate.wait(DEADLINE)
+        return 10, 5
+
+    monkeypatch.setattr(checkpoint, "run_checkpoint", checkpoint_slowly)
+    monkeypatch.setattr(checkpoint, "MAX_ROWS", 1)
+    await store.append(lease, lines(0))
+    await asyncio.to_thread(entered.wait, DEADLINE)
+    recorder.was_inline.clear()
+    writer = engine_of(store).writer
+    for index in range(3):
+        await store.append(lease, lines(index))
+        await next_iteration()
+        await wait_until_async(lambda: not writer.is_busy)
+    assert recorder.was_inline == [False, True, True]
+    monkeypatch.undo()
+    gate.set()
+
+
+async def test_a_disk_error_of_an_inline_write_is_an_outage(store: SQLiteStore):
+    lease = await start(store)
+    await next_iteration()
+    threads: list[threading.Thread] = []
+
+    def fails(db: sqlite3.Connection) -> None:
+        threads.append(threading.current_thread())
+        raise sqlite3.OperationalError("disk I/O error")
+
+    engine = engine_of(store)
+    used = engine.writer.connection
+    with pytest.raises(StoreUnavailable, match="disk I/O"):
+        await engine.write(fails, is_short=True)
+    assert threads == [threading.main_thread()]
+    await next_iteration()
+    assert (await store.append(lease, lines(1))).first == 2
+    assert engine.writer.connection is not used
+
+
+async def test_no_write_overtakes_a_queued_one(store: SQLiteStore, recorder: ThreadRecorder):
+    lease = await start(store)
+    await next_iteration()
+    entered, gate = threading.Event(), threading.Event()
+    engine = engine_of(store)
+    first = engine.write(lambda _: (entered.set(), gate.wait(DEADLINE)))
+    await asyncio.to_thread(entered.wait, DEADLINE)
+    second = asyncio.ensure_future(store.append(lease, lines(1)))
+    await next_iteration()
+    assert not second.done()
+    gate.set()
+    await asyncio.gather(first, second)
+    assert recorder.was_inline == [True, False]
+
+
+async def test_a_cancel_request_from_before_the_owner_waited_is_delivered(
+    store: SQLiteStore, make: Callable[..., SQLiteStore]
+):
+    other = make()
+    await other.open()
+    lease = await start(store)
+    await other.request_cancel("a", "t", "r")
+    async with asyncio.timeout(DEADLINE):
+        assert await store.cancel_requested(lease) == "always"
