@@ -68,7 +68,6 @@ async def receive_upload(
     size = int(length[:20]) if length.isascii() and length.isdigit() else None
     if size is not None and size > allowed:
         raise _too_large(limits)
-    wanted = allowed if size is None else size
     form = _Form(limits, size)
     form.thread_id = request.query.get("threadId")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
@@ -77,12 +76,12 @@ async def receive_upload(
         boundary = options.get(b"boundary")
         if boundary is None:
             raise Rejected(422, "malformed_upload", "the Content-Type of the form has no boundary")
-        await form.parse(boundary, _receive_pieces(receive, reservation, wanted))
+        await form.parse(boundary, _receive_pieces(receive, reservation))
     else:
         _, disposition = parse_options_header(request.headers.get("content-disposition", ""))
         name = request.query.get("filename")
         form.begin(kind.decode("latin-1"), _text(disposition.get(b"filename")) if name is None else name)
-        async for piece in _receive_pieces(receive, reservation, wanted):
+        async for piece in _receive_pieces(receive, reservation):
             form.write(piece)
     if form.media_type is None:
         raise Rejected(422, "malformed_upload", "the form has no file; send one file in a part with a filename")
@@ -275,14 +274,14 @@ class _Form:
             self.thread_id = _text(bytes(self._text))
 
 
-async def _receive_pieces(receive: Receive, reservation: Reservation, wanted: int) -> AsyncIterator[bytes]:
-    """Yield the pieces of a body. ``wanted`` is its size, or the most that it may have."""
+async def _receive_pieces(receive: Receive, reservation: Reservation) -> AsyncIterator[bytes]:
+    """Yield the pieces of a body."""
     while True:
         message: Any = await reservation.receive(receive)
         if message["type"] == "http.disconnect":
             raise Rejected(400, "disconnected", "the client disconnected before the upload was complete")
         if message.get("body", b""):
-            await reservation.arrived(len(message["body"]), wanted)
+            await reservation.arrived(len(message["body"]))
             yield message["body"]
         if not message.get("more_body", False):
             return

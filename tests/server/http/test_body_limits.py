@@ -193,6 +193,44 @@ async def test_waiting_peers_take_turns() -> None:
     assert not budget.has_waiting
 
 
+async def test_a_body_reserves_what_has_arrived_and_the_oldest_never_waits() -> None:
+    mebibyte = 1024 * 1024
+    budget = BodyBudget(6 * mebibyte)
+    with Reservation(budget, "a") as oldest, Reservation(budget, "b") as second, Reservation(budget, "c") as third:
+        for reservation in (oldest, second, third):
+            await reservation.arrived(2 * mebibyte)
+            assert reservation.size == 2 * mebibyte
+        growing = asyncio.ensure_future(third.arrived(mebibyte))
+        also_growing = asyncio.ensure_future(second.arrived(mebibyte))
+        newcomer = asyncio.ensure_future(budget.acquire(mebibyte))
+        await let_tasks_run()
+        assert not growing.done()
+        assert not also_growing.done()
+        await asyncio.wait_for(oldest.arrived(4 * mebibyte), DEADLINE)  # beyond the budget
+        oldest.release()
+        await asyncio.wait_for(also_growing, DEADLINE)  # now the oldest, so it overtakes
+        await asyncio.wait_for(growing, DEADLINE)
+        assert not newcomer.done()
+        second.release()
+        await asyncio.wait_for(newcomer, DEADLINE)
+        assert third.size == 3 * mebibyte
+    assert not budget.has_waiting
+
+
+async def test_a_body_that_is_cancelled_as_it_is_admitted_is_not_the_oldest_any_more() -> None:
+    budget = BodyBudget(100)
+    await budget.acquire(100)
+    with Reservation(budget) as cancelled, Reservation(budget) as next_one:
+        late = asyncio.ensure_future(cancelled.reserve(100))
+        await let_tasks_run()
+        budget.release(100)
+        late.cancel()
+        await let_tasks_run()
+        assert cancelled.size == 0
+        await asyncio.wait_for(next_one.reserve(100), DEADLINE)
+        await asyncio.wait_for(next_one.reserve(100), DEADLINE)  # it is the oldest
+
+
 async def test_the_headers_of_a_request_reserve_nothing() -> None:
     budget = BodyBudget(100)
     limits = Limits()
@@ -207,7 +245,7 @@ async def test_the_headers_of_a_request_reserve_nothing() -> None:
             assert reservation.size == 0
             await messages.put({"type": "http.request", "body": b"x" * 100_000, "more_body": True})
             await let_tasks_run()
-            assert reservation.size == (9_000_000 if piece else 0)  # its first megabyte has arrived
+            assert reservation.size == (2 * 1024 * 1024 if piece else 0)  # more than its first megabyte has arrived
             reading.cancel()
             await asyncio.wait([reading])
 

@@ -1,7 +1,9 @@
-"""Limit the memory that large request bodies take together: each reserves its size from one budget.
+"""Limit the memory that large request bodies take together: each reserves what has arrived of it from one budget.
 
-A body reserves its size when its first megabyte has arrived: the headers of a request alone reserve nothing. Waiting
-requests take turns by scope and peer, so that many requests of one peer delay another one by a single request.
+Beyond its first megabyte, a body reserves a megabyte at a time. Its declared length reserves nothing. A body that waits
+is not read. The body that holds its bytes longest never waits, so that bodies that hold a part each cannot block each
+other: the budget may be exceeded by that one body. Waiting requests take turns by scope and peer, so that many requests
+of one peer delay another one by a single request.
 
 A body needs most memory when its run starts: the bytes, the decoded input, the decoded files. So a run keeps its
 reservation until it ends, but for ``MAX_HOLD`` seconds at most: a run may take minutes, and may itself send large
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from dataclasses import dataclass
 from typing import Final, Self
 
 from aguila.offload import LARGE
@@ -21,6 +24,8 @@ from aguila.server.http.responses import Message, Receive
 MAX_HOLD: Final = 1.0
 """Seconds for which a run keeps its reservation at most."""
 
+_STEP: Final = 1024 * 1024
+"""Bytes that a body reserves at a time."""
 _GRACE: Final = 5.0
 """Seconds before the rate of an upload is checked."""
 _MIN_RATE: Final = 256 * 1024
@@ -29,63 +34,103 @@ _MAX_SILENCE: Final = 60.0
 """Seconds in which the next piece of a body must arrive."""
 
 
+@dataclass(slots=True, eq=False)
+class _Waiting:
+    """A request that waits for bytes."""
+
+    size: int
+    peer: str
+    holder: object
+    turn: asyncio.Future[None]
+
+
 class BodyBudget:
     """A number of bytes that requests reserve. Waiting peers take turns.
 
-    A request for more than the whole budget waits until it is alone.
+    A request for more than the whole budget waits until it is alone, unless its ``holder`` holds bytes already and no
+    other holds some for longer.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._reserved = 0
-        self._waiting: dict[str, deque[tuple[int, asyncio.Future[None]]]] = {}  # by peer, the next one first
+        self._holders: dict[object, None] = {}  # the oldest first
+        self._waiting: dict[str, deque[_Waiting]] = {}  # by peer, the next one first
+        self._growing: dict[object, _Waiting] = {}  # holders that wait for more
 
     @property
     def has_waiting(self) -> bool:
         """Whether requests are queued."""
         return bool(self._waiting)
 
-    async def acquire(self, size: int, peer: str = "") -> None:
+    async def acquire(self, size: int, peer: str = "", holder: object = None) -> None:
         """Wait until ``size`` bytes are free, then reserve them."""
-        if not self._waiting and self._has_room(size):
-            self._reserved += size
+        if (not self._waiting and self._has_room(size)) or (holder is not None and holder is self._oldest()):
+            self._grant(size, holder)
             return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(peer, deque()).append((size, turn))
+        waiting = _Waiting(size, peer, holder, asyncio.get_running_loop().create_future())
+        self._waiting.setdefault(peer, deque()).append(waiting)
+        is_first = holder not in self._holders
+        if not is_first:
+            self._growing[holder] = waiting
         try:
-            await turn
+            await waiting.turn
         except BaseException:
-            if turn.done() and not turn.cancelled():
-                self.release(size)  # cancelled after the reservation was made
+            if waiting.turn.done() and not waiting.turn.cancelled():  # cancelled after the reservation was made
+                self._reserved -= size
+                if is_first:
+                    self._holders.pop(holder, None)
             else:
-                self._waiting[peer].remove((size, turn))
-                if not self._waiting[peer]:
-                    del self._waiting[peer]
-                self._admit_waiting()
+                self._remove(waiting)
+            self._admit_waiting()
             raise
 
-    def release(self, size: int) -> None:
-        """Return bytes to the budget."""
+    def release(self, size: int, holder: object = None) -> None:
+        """Return bytes to the budget: all that the holder has."""
         self._reserved -= size
+        self._holders.pop(holder, None)
         self._admit_waiting()
+
+    def _oldest(self) -> object:
+        return next(iter(self._holders), None)
 
     def _has_room(self, size: int) -> bool:
         return self._reserved == 0 or self._reserved + size <= self._size
 
+    def _grant(self, size: int, holder: object) -> None:
+        self._reserved += size
+        if holder is not None:
+            self._holders.setdefault(holder)
+
+    def _remove(self, waiting: _Waiting) -> None:
+        self._growing.pop(waiting.holder, None)
+        queue = self._waiting[waiting.peer]
+        queue.remove(waiting)
+        if not queue:
+            del self._waiting[waiting.peer]
+
     def _admit_waiting(self) -> None:
+        growing = self._growing.get(self._oldest())
+        if growing is not None:
+            self._remove(growing)
+            self._admit(growing)
         while self._waiting:
             peer = next(iter(self._waiting))
             queue = self._waiting[peer]
-            size, turn = queue[0]
-            if not turn.done() and not self._has_room(size):
+            waiting = queue[0]
+            if not waiting.turn.done() and not self._has_room(waiting.size):
                 return
             queue.popleft()
+            self._growing.pop(waiting.holder, None)
             del self._waiting[peer]
             if queue:
                 self._waiting[peer] = queue  # now the last
-            if not turn.done():
-                self._reserved += size
-                turn.set_result(None)
+            self._admit(waiting)
+
+    def _admit(self, waiting: _Waiting) -> None:
+        if not waiting.turn.done():
+            self._grant(waiting.size, waiting.holder)
+            waiting.turn.set_result(None)
 
 
 class Reservation:
@@ -106,15 +151,17 @@ class Reservation:
 
     async def reserve(self, size: int) -> None:
         """Wait until ``size`` bytes are free, then reserve them."""
-        await self._budget.acquire(size, self._peer)
-        self.size = size
-        self._began = asyncio.get_running_loop().time()
+        loop = asyncio.get_running_loop()
+        asked = loop.time()
+        await self._budget.acquire(size, self._peer, self)
+        self._began += loop.time() - asked if self.size else loop.time()  # to wait is not to be slow
+        self.size += size
 
-    async def arrived(self, size: int, expected: int) -> None:
-        """Count bytes of a body. When more than ``LARGE`` have arrived, reserve what is expected."""
+    async def arrived(self, size: int) -> None:
+        """Count bytes of a body, and reserve them if there are more than ``LARGE``."""
         self.received += size
-        if not self.size and self.received > LARGE:
-            await self.reserve(expected)
+        if self.received > max(LARGE, self.size):
+            await self.reserve(-(-self.received // _STEP) * _STEP - self.size)
 
     async def receive(self, receive: Receive) -> Message:
         """Receive the next piece of the body.
@@ -164,7 +211,7 @@ class Reservation:
         """Release the bytes. A second call does nothing."""
         size, self.size = self.size, 0
         if size:
-            self._budget.release(size)
+            self._budget.release(size, self)
 
     def __enter__(self) -> Self:
         return self

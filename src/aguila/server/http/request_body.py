@@ -220,12 +220,11 @@ async def read_body(request: Request, receive: Receive, limit: int, reservation:
         if buffer is None:
             if not is_more:
                 if size > LARGE:
-                    await reservation.arrived(size, size)
+                    await reservation.arrived(size)
                 return piece
             buffer = PresizedBuffer(expected)
         buffer.write(piece)
-        # Without a content length the body may have any size.
-        await reservation.arrived(len(piece), limit if expected is None else expected)
+        await reservation.arrived(len(piece))
         if not is_more:
             return buffer.getvalue()
 
