@@ -12,18 +12,20 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from typing import Any
 
 from aguila.agent.run import Run
-from aguila.chat import ChatMessage, as_agui_messages, as_chat_messages
+from aguila.chat import ChatMessage, HostedFileContent, as_agui_messages, as_chat_messages
+from aguila.chat.property_keys import METADATA, PROVIDER
 from aguila.codec.official import to_official
 from aguila.frameworks.external.agent_input import official_input
 from aguila.frameworks.external.packages import load
 from aguila.frameworks.relay.events import Errors
 from aguila.frameworks.relay.iterator import from_events
-from aguila.protocol import Event
+from aguila.protocol import Event, Message
 from aguila.stream.json_values import copy_json
 
 __all__ = ["agent", "from_model_messages", "to_model_messages"]
 
 _PACKAGE = "'pydantic-ai-slim[ag-ui]'"
+_STORED_FILE = "pydantic_ai_uploaded_file"
 
 
 def agent(
@@ -77,7 +79,22 @@ def to_model_messages(messages: Iterable[ChatMessage]) -> list[Any]:
 def from_model_messages(messages: Iterable[Any]) -> list[ChatMessage]:
     """Convert pydantic-ai's ModelMessages to chat messages, as its adapter does.
 
-    Lost: usage, timestamps, instructions, files that a model made, and files that a provider stores.
+    A file that a provider stores becomes a message of its own. Lost: usage, timestamps, instructions, and files that a
+    model made, with a notice.
     """
     adapter: Any = load("pydantic_ai.ui.ag_ui", _PACKAGE).AGUIAdapter
-    return as_chat_messages(adapter.dump_messages(list(messages)))
+    dumped = adapter.dump_messages(list(messages), preserve_file_data=True)
+    return as_chat_messages([_stored_file(message) or message for message in dumped])
+
+
+def _stored_file(message: Any) -> Message | None:
+    """Return the user's message for a file that a provider stores. pydantic-ai's adapter makes an activity of it."""
+    if getattr(message, "activity_type", None) != _STORED_FILE:
+        return None
+    file: dict[str, Any] = message.content
+    properties: dict[str, Any] = {PROVIDER: file["provider_name"]}
+    if "vendor_metadata" in file:
+        properties[METADATA] = {"vendor_metadata": file["vendor_metadata"]}
+    content = HostedFileContent(file["file_id"], file.get("media_type"), additional_properties=properties)
+    (made,) = as_agui_messages([ChatMessage("user", [content], message.id)])
+    return made

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import message_round_trips
+import native_round_trips
 
 from aguila import App
 from aguila.testing import client_for
@@ -25,6 +26,7 @@ async def ask(app: App) -> str:
 def main(framework: str) -> None:
     if framework in ("langgraph", "openai_agents", "pydantic_ai"):
         message_round_trips.main(framework, 200)
+        native_round_trips.main(framework, 200)
     if (Path(__file__).parent / f"{framework}_details.py").exists():
         asyncio.run(importlib.import_module(f"{framework}_details").main())
     names: dict[str, Any] = {"__name__": "program"}

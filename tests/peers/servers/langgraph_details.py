@@ -161,6 +161,21 @@ async def hidden_and_removed() -> None:
         assert seen[-1] == ["secret", "Answer 1", "two", "three"], seen
 
 
+async def files_of_answers() -> None:
+    """A snapshot leaves out the files of an answer, which AG-UI has no place for."""
+
+    def draw(state: MessagesState) -> dict[str, Any]:
+        file = {"type": "image", "base64": "aGk=", "mime_type": "image/png"}
+        asked = RemoveMessage(id=str(state["messages"][0].id))
+        return {"messages": [AIMessage([{"type": "text", "text": "Drawn."}, file]), asked]}
+
+    graph = StateGraph(MessagesState).add_node("draw", draw).add_edge(START, "draw")
+    async with client_for(App(langgraph.agent(graph.compile(checkpointer=InMemorySaver())))) as client:
+        thread = client.thread()
+        await thread.run("Draw")
+        assert [one.content for one in thread.messages] == ["Drawn."], thread.messages
+
+
 async def outcome_of(run: Any) -> str | None:
     """Return the outcome of a run, or the code of its error."""
     try:
@@ -228,6 +243,7 @@ async def main() -> None:
         subgraphs,
         breakpoints,
         hidden_and_removed,
+        files_of_answers,
         restarts,
         own_input,
     ]

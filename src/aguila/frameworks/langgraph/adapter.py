@@ -32,7 +32,7 @@ from aguila.codec.notices import Notice, log_notice
 from aguila.codec.official import is_official
 from aguila.frameworks.external.packages import load
 from aguila.frameworks.langgraph.interrupts import ask, read_answers
-from aguila.frameworks.langgraph.messages import from_langchain, to_langchain
+from aguila.frameworks.langgraph.messages import from_langchain, to_langchain, without_files
 from aguila.frameworks.langgraph.stream import GraphStream
 from aguila.frameworks.relay.events import Errors
 from aguila.frameworks.relay.iterator import from_events
@@ -161,7 +161,8 @@ class _GraphRun:
                 yield event
             after = await self._graph.aget_state(self._config) if self._has_checkpointer else None
             if stream.has_removed:
-                yield MessagesSnapshotEvent(messages=as_agui_messages(from_langchain(_visible_messages(after))))
+                kept = [without_files(one, log_notice) for one in from_langchain(_visible_messages(after))]
+                yield MessagesSnapshotEvent(messages=as_agui_messages(kept))
             interrupts = [] if after is None else ask(after, run)
             if interrupts:
                 yield RunFinishedEvent(

@@ -13,9 +13,12 @@ call; not a JSON object        ``tool_calls``; ``invalid_tool_calls``
 result; its error              the content of a ``ToolMessage``; ``status="error"``
 =============================  ======================================================================================
 
-Lost: the spelling of arguments (``{"a":1}`` becomes ``{"a": 1}``), the order of texts and calls, the text of an error
-beside a result, metadata, and encrypted values other than those of reasoning. Other blocks of LangChain are dropped
-with a notice.
+From chat to LangChain, these are lost: the spelling of arguments (``{"a":1}`` becomes ``{"a": 1}``), the order of texts
+and calls, the text of an error beside a result, metadata, and encrypted values other than those of reasoning.
+
+``from_langchain`` keeps the members that chat has no field for, such as ``response_metadata`` and ``artifact``, in
+``additional_properties["langchain"]``. ``to_langchain`` restores them; AG-UI messages do not have them. Blocks in a
+provider's own form become standard blocks. Blocks without a content are dropped with a notice.
 """
 
 from __future__ import annotations
@@ -42,10 +45,13 @@ from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import EncodeError
 from aguila.frameworks.external.packages import load
-from aguila.protocol import ContentPart
+from aguila.protocol import ContentPart, replace
 
 _DEVELOPER: Final = "__openai_role__"
 _PROTECTED: Final = "protected_data"
+_OWN: Final = "langchain"
+_OWN_FIELDS: Final = ("additional_kwargs", "response_metadata", "usage_metadata", "artifact")
+_CALLS: Final = ("tool_call", "tool_call_chunk", "invalid_tool_call")
 _MEDIA: Final = {"image": "image", "audio": "audio", "video": "video"}
 
 
@@ -59,9 +65,10 @@ def to_langchain(messages: Iterable[ChatMessage]) -> list[Any]:
     names: dict[str, str] = {}
     reasoning: list[Content] = []
     for message in messages:
-        common = {"id": message.message_id, "name": message.author_name}
+        own: dict[str, Any] = message.additional_properties.get(_OWN, {})
+        common = {"id": message.message_id, "name": message.author_name, **own}
         if message.role == "assistant":
-            if all(isinstance(content, ReasoningContent) for content in message.contents):
+            if message.contents and all(isinstance(content, ReasoningContent) for content in message.contents):
                 reasoning += message.contents
                 continue
             names.update((call.call_id, call.name) for call in message.calls)
@@ -73,13 +80,14 @@ def to_langchain(messages: Iterable[ChatMessage]) -> list[Any]:
             reasoning = []
         if message.role == "tool":
             for result in message.results:
-                made.append(_result(types, result, {**common, "name": names.get(result.call_id)}))
+                made.append(_result(types, result, {"name": names.get(result.call_id), **own, "id": common["id"]}))
                 common["id"] = None
         elif message.role == "user":
             made.append(types.HumanMessage(content=_content(message.contents), **common))
         elif message.role in ("system", "developer"):
-            more = {_DEVELOPER: "developer"} if message.role == "developer" else {}
-            made.append(types.SystemMessage(content=message.text, additional_kwargs=more, **common))
+            if message.role == "developer":
+                common["additional_kwargs"] = {**own.get("additional_kwargs", {}), _DEVELOPER: "developer"}
+            made.append(types.SystemMessage(content=_content(message.contents), **common))
         else:
             raise EncodeError(f"LangChain has no message for the role {message.role!r}")
     if reasoning:
@@ -90,22 +98,38 @@ def to_langchain(messages: Iterable[ChatMessage]) -> list[Any]:
 def _answer(types: Any, contents: list[Content], common: dict[str, Any]) -> Any:
     calls: list[Any] = []
     invalid: list[Any] = []
-    others: list[Content] = []
-    for content in contents:
-        if not isinstance(content, FunctionCallContent):
-            others.append(content)
-        elif (arguments := content.parsed_arguments) is not None:
-            calls.append({"name": content.name, "args": arguments, "id": content.call_id})
+    metadata: dict[str, Any] = common.get("response_metadata", {})
+    others = [content for content in contents if not isinstance(content, FunctionCallContent)]
+    content = _content(others)
+    if isinstance(content, list) and "model_provider" in metadata:
+        metadata = {**metadata, "output_version": "v1"}  # otherwise its blocks are read as those of the provider
+        common = {**common, "response_metadata": metadata}
+    is_standard = isinstance(content, list) and metadata.get("output_version") == "v1"
+    blocks: list[dict[str, Any]] = []
+    for one in contents:
+        if not isinstance(one, FunctionCallContent):
+            blocks += [_block(one)] if is_standard else []
+            continue
+        own: dict[str, Any] = one.additional_properties.get(_OWN, {})
+        call = {"name": one.name, "args": one.parsed_arguments, "id": one.call_id, "type": "tool_call", **own}
+        if call["type"] == "invalid_tool_call" or call["args"] is None:
+            call = {"error": None, **call, "args": one.arguments, **own, "type": "invalid_tool_call"}
+            invalid.append(call)
         else:
-            call = {"name": content.name, "args": content.arguments, "id": content.call_id, "error": None}
-            invalid.append({**call, "type": "invalid_tool_call"})
-    return types.AIMessage(content=_content(others), tool_calls=calls, invalid_tool_calls=invalid, **common)
+            calls.append(call)
+        blocks.append(call)  # standard blocks include the calls, where they were made
+    return types.AIMessage(
+        content=blocks if is_standard else content, tool_calls=calls, invalid_tool_calls=invalid, **common
+    )
 
 
 def _result(types: Any, content: FunctionResultContent, common: dict[str, Any]) -> Any:
     status = "success" if content.error is None else "error"
     result: Any = content.result
-    if is_array(result) and all(isinstance(one, Content) for one in result):
+    blocks: list[Any] = content.additional_properties.get(_OWN, [])
+    if blocks and result == "".join(block["text"] for block in blocks):
+        result = blocks
+    elif is_array(result) and all(isinstance(one, Content) for one in result):
         result = _content(result)
     elif not isinstance(result, str):
         result = encode(result).decode()
@@ -115,19 +139,20 @@ def _result(types: Any, content: FunctionResultContent, common: dict[str, Any]) 
 def _content(contents: list[Content]) -> str | list[dict[str, Any]]:
     if len(contents) == 0:
         return ""
-    if len(contents) == 1 and isinstance(contents[0], TextContent):
+    if len(contents) == 1 and isinstance(contents[0], TextContent) and _OWN not in contents[0].additional_properties:
         return contents[0].text
     return [_block(content) for content in contents]
 
 
 def _block(content: Content) -> dict[str, Any]:
+    own: dict[str, Any] = content.additional_properties.get(_OWN, {})
     if isinstance(content, TextContent):
-        return {"type": "text", "text": content.text}
+        return {"type": "text", "text": content.text, **own}
     if isinstance(content, ReasoningContent):
         block: dict[str, Any] = {"type": "reasoning", "reasoning": content.text}
         if content.protected_data is not None:
-            block["extras"] = _read_extras(content.protected_data)
-        return block
+            block |= _read_protected(content.protected_data)
+        return block | own
     if not isinstance(content, DataContent | UriContent | HostedFileContent):
         raise EncodeError(f"LangChain has no block for {type(content).__name__}")
     media_type = content.media_type
@@ -143,22 +168,27 @@ def _block(content: Content) -> dict[str, Any]:
         block["mime_type"] = media_type
     if (name := content.additional_properties.get(FILENAME)) is not None:
         block["extras"] = {"filename": name}
-    return block
+    return block | own
 
 
-def _read_extras(protected: str) -> dict[str, Any]:
-    """Return the provider's members of a reasoning block, which ``write_extras`` has written."""
+def _read_protected(protected: str) -> dict[str, Any]:
+    """Return the provider's members of a reasoning block, which ``_write_protected`` has written."""
     try:
         found = json.loads(protected)
     except (ValueError, RecursionError):  # it may be nested to any depth
         found = None
-    return found if is_object(found) else {_PROTECTED: protected}
+    if not is_object(found):
+        return {"extras": {_PROTECTED: protected}}
+    return found if set(found) == {"id", "extras"} else {"extras": found}
 
 
-def write_extras(extras: Any) -> str | None:
-    """Return the provider's members of a reasoning block, such as a signature, as an encrypted value."""
+def _write_protected(block: dict[str, Any]) -> str | None:
+    """Return the provider's members of a reasoning block as an encrypted value: its id, and a signature for example."""
+    extras: Any = block.get("extras")
     if not is_object(extras) or len(extras) == 0:
         return None
+    if "id" in block:  # OpenAI needs it with the encrypted content
+        return encode({"id": block["id"], "extras": extras}).decode()
     if set(extras) == {_PROTECTED} and isinstance(extras[_PROTECTED], str):
         return extras[_PROTECTED]
     return encode(extras).decode()
@@ -171,22 +201,34 @@ def from_langchain(messages: Iterable[Any], *, warn: Warn | None = None) -> list
 
 
 def _chat_message(message: Any, warn: Warn) -> ChatMessage:
-    contents: list[Content] = read_blocks(message, warn)
     role = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool"}.get(message.type)
     if role is None:
         raise EncodeError(f"there is no chat message for a LangChain message of type {message.type!r}")
     if role == "system" and message.additional_kwargs.get(_DEVELOPER) == "developer":
         role = "developer"
-    if role == "assistant":
-        contents += read_calls(message)
-    elif role == "tool":
+    contents: list[Content] = _read_answer(message, warn) if role == "assistant" else read_blocks(message, warn)
+    own: dict[str, Any] = {name: value for name in _OWN_FIELDS if (value := getattr(message, name, None))}
+    if role == "tool":
+        own["name"] = message.name
         result: Any = _text_or_contents(contents)
         error = None
         if message.status == "error":
             error = result if isinstance(result, str) else "The call failed."
-        contents = [FunctionResultContent(message.tool_call_id, result, error)]
+        is_split = isinstance(result, str) and not isinstance(message.content, str)
+        blocks = {_OWN: message.content_blocks} if is_split and contents else {}
+        contents = [FunctionResultContent(message.tool_call_id, result, error, additional_properties=blocks)]
     name = None if role == "tool" else message.name
-    return ChatMessage(role, contents, message_id=message.id, author_name=name, raw_representation=message)
+    properties = {_OWN: own} if own else {}
+    return ChatMessage(role, contents, message.id, name, properties, raw_representation=message)
+
+
+def without_files(message: ChatMessage, warn: Warn) -> ChatMessage:
+    """Return a message without its files if it is an answer: an answer in AG-UI has none."""
+    files = [one for one in message.contents if isinstance(one, DataContent | UriContent | HostedFileContent)]
+    if message.role != "assistant" or not files:
+        return message
+    warn(Notice(rule="langchain", message=f"dropped {len(files)} files of an answer, which AG-UI has no place for"))
+    return replace(message, contents=[one for one in message.contents if one not in files])
 
 
 def _text_or_contents(contents: list[Content]) -> str | list[Content | ContentPart]:
@@ -195,15 +237,35 @@ def _text_or_contents(contents: list[Content]) -> str | list[Content | ContentPa
     return [*contents]
 
 
+def _read_answer(message: Any, warn: Warn) -> list[Content]:
+    """Return the contents of an ``AIMessage``: the calls that its blocks have in their places, others at the end."""
+    calls = read_calls(message)
+    if isinstance(message.content, str):
+        return [*read_blocks(message, warn), *calls]
+    found: list[Content] = []
+    for block in message.content_blocks:
+        if block["type"] in _CALLS:
+            call = next((one for one in calls if one.call_id == block.get("id")), None)
+            if call is not None:
+                calls.remove(call)
+                found.append(call)
+        else:
+            found += _read_or_warn(block, warn)
+    return [*found, *calls]
+
+
 def read_calls(message: Any) -> list[FunctionCallContent]:
     """Return the calls of an ``AIMessage``, also those with invalid arguments."""
-    calls = [
-        FunctionCallContent(call["id"] or "", call["name"], json.dumps(call["args"], ensure_ascii=False))
-        for call in message.tool_calls
-    ]
-    for call in message.invalid_tool_calls:
-        calls.append(FunctionCallContent(call["id"] or "", call["name"] or "", call["args"] or ""))
-    return calls
+    calls = [_read_call(call, json.dumps(call["args"], ensure_ascii=False)) for call in message.tool_calls]
+    return calls + [_read_call(call, call["args"] or "") for call in message.invalid_tool_calls]
+
+
+def _read_call(call: dict[str, Any], arguments: str) -> FunctionCallContent:
+    own = {name: value for name, value in call.items() if name not in ("name", "args", "id", "type") or value is None}
+    if call.get("type") == "invalid_tool_call":
+        own["type"] = call["type"]
+    properties = {_OWN: own} if own else {}
+    return FunctionCallContent(call["id"] or "", call["name"] or "", arguments, additional_properties=properties)
 
 
 def read_blocks(message: Any, warn: Warn) -> list[Content]:
@@ -213,25 +275,40 @@ def read_blocks(message: Any, warn: Warn) -> list[Content]:
         return [] if content == "" and message.type == "ai" else [TextContent(content)]
     found: list[Content] = []
     for block in message.content_blocks:
-        one = _read_block(block)
-        if one is not None:
-            found.append(one)
-        elif block["type"] not in ("tool_call", "tool_call_chunk", "invalid_tool_call"):
-            warn(Notice(rule="langchain", message=f"dropped a block of type {block['type']!r}, which has no content"))
+        if block["type"] not in _CALLS:
+            found += _read_or_warn(block, warn)
     return found
+
+
+def _read_or_warn(block: dict[str, Any], warn: Warn) -> list[Content]:
+    one = _read_block(block)
+    if one is not None:
+        return [one]
+    warn(Notice(rule="langchain", message=f"dropped a block of type {block['type']!r}, which has no content"))
+    return []
+
+
+def _own(block: dict[str, Any], *read: str) -> dict[str, Any]:
+    """Return the members of a block that were not read, as a property."""
+    own = {name: value for name, value in block.items() if name not in ("type", *read)}
+    return {_OWN: own} if own else {}
 
 
 def _read_block(block: dict[str, Any]) -> Content | None:
     kind = block["type"]
     if kind == "text":
-        return TextContent(block["text"])
+        return TextContent(block["text"], additional_properties=_own(block, "text"))
     if kind == "reasoning":
-        return ReasoningContent(block.get("reasoning", ""), write_extras(block.get("extras")))
+        protected = _write_protected(block)
+        own = _own(block, "reasoning", "extras", *(() if protected is None else ("id",)))
+        return ReasoningContent(block.get("reasoning", ""), protected, additional_properties=own)
     if kind not in ("image", "audio", "video", "file"):
         return None
     media_type: str | None = block.get("mime_type")
-    properties: dict[str, Any] = {}
     extras: dict[str, Any] = block.get("extras") or {}
+    is_name_only = set(extras) == {"filename"}
+    read = ("base64", "url", "file_id", "mime_type", *(["extras"] if is_name_only else []))
+    properties = _own(block, *read)
     name = extras.get("filename", block.get("filename"))
     if name is not None:
         properties[FILENAME] = name

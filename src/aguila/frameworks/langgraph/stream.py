@@ -9,7 +9,7 @@ from aguila.agent.run import Run
 from aguila.chat import ReasoningContent, TextContent
 from aguila.chat.from_chat.messages import as_agui_messages
 from aguila.chat.own_metadata import add_own_metadata
-from aguila.codec.notices import log_notice
+from aguila.codec.notices import Notice, log_notice
 from aguila.frameworks.langgraph.messages import from_langchain, read_blocks, read_calls
 from aguila.protocol import (
     Event,
@@ -204,7 +204,11 @@ class _Answer:
             for each in read_blocks(message, log_notice):
                 if isinstance(each, ReasoningContent):
                     yield from self._reasoning(each)
-                elif isinstance(each, TextContent) and each.text != "":
+                elif not isinstance(each, TextContent):
+                    log_notice(
+                        Notice(rule="langchain", message="dropped a file of an answer, which AG-UI has no place for")
+                    )
+                elif each.text != "":
                     yield from self._text(each.text)
         if is_chunk:
             for piece in message.tool_call_chunks:

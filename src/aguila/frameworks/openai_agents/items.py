@@ -11,8 +11,12 @@ call, result                          ``function_call``, ``function_call_output`
 reasoning                             the item that its protected data has; without it, it is dropped with a notice
 ====================================  =================================================================================
 
-Lost: ids and names of messages, metadata, errors beside results, the media types of URLs and files, and encrypted
-values other than those of reasoning. Dropped with a notice: video, audio at a URL, and items of hosted tools.
+From chat to items, these are lost: ids and names of messages, metadata, errors beside results, the media types of URLs
+and files, and encrypted values other than those of reasoning. Dropped with a notice: video, and audio at a URL.
+
+``from_items`` keeps the members that chat has no field for, such as ids and annotations, in
+``additional_properties["openai"]``. ``to_items`` restores them; AG-UI messages do not have them. Members that are null
+are left out, and items of hosted tools are dropped with a notice.
 """
 
 from __future__ import annotations
@@ -44,6 +48,7 @@ Item = dict[str, Any]
 
 _AUDIO: Final = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
 _AUDIO_TYPES: Final = {"mp3": "audio/mpeg", "wav": "audio/wav"}
+_OWN: Final = "openai"
 _TEXTS: Final = ("input_text", "output_text", "text")
 
 
@@ -60,7 +65,8 @@ def to_items(messages: Iterable[ChatMessage], *, warn: Warn | None = None) -> li
         elif message.role == "tool":
             items += [_result(content, warn) for content in message.results]
         elif message.role in ("user", "system", "developer"):
-            items.append({"role": message.role, "content": _content(message.contents, warn)})
+            own: Item = message.additional_properties.get(_OWN, {})
+            items.append({**own, "role": message.role, "content": _content(message.contents, warn)})
         else:
             raise EncodeError(f"OpenAI has no message of the role {message.role!r}")
     return items
@@ -70,10 +76,10 @@ def _answer(message: ChatMessage, warn: Warn) -> list[Item]:
     items: list[Item] = []
     for content in message.contents:
         if isinstance(content, TextContent):
-            items.append({"role": "assistant", "content": content.text})
+            _add_text(items, content)
         elif isinstance(content, FunctionCallContent):
             call = {"call_id": content.call_id, "name": content.name, "arguments": content.arguments}
-            items.append({"type": "function_call", **call})
+            items.append({"type": "function_call", **call, **content.additional_properties.get(_OWN, {})})
         elif isinstance(content, ReasoningContent):
             item = _read_reasoning(content.protected_data)
             if item is None:
@@ -83,6 +89,23 @@ def _answer(message: ChatMessage, warn: Warn) -> list[Item]:
         else:
             raise EncodeError(f"OpenAI has no item for {type(content).__name__} in an answer")
     return items
+
+
+def _add_text(items: list[Item], content: TextContent) -> None:
+    """Add a text of an answer: as an item of its own, or as another part of the item that it came from."""
+    own: Item = content.additional_properties.get(_OWN, {})
+    item: Item = {**own.get("item", {}), "role": "assistant", "content": content.text}
+    if "part" in own:
+        last = items[-1] if items else {}
+        item["content"] = [_answer_part(content.text, own["part"])]
+        if own["at"] > 0 and is_array(last.get("content")) and {**last, "content": item["content"]} == item:
+            last["content"] += item["content"]
+            return
+    items.append(item)
+
+
+def _answer_part(text: str, own: Item) -> Item:
+    return {"refusal" if own["type"] == "refusal" else "text": text, **own}
 
 
 def _read_reasoning(protected: str | None) -> Item | None:
@@ -99,15 +122,17 @@ def _result(content: FunctionResultContent, warn: Warn) -> Item:
         result = _content(result, warn)
     elif not isinstance(result, str):
         result = encode(result).decode()
-    return {"type": "function_call_output", "call_id": content.call_id, "output": result}
+    own: Item = content.additional_properties.get(_OWN, {})
+    return {"type": "function_call_output", "call_id": content.call_id, "output": result, **own}
 
 
 def _content(contents: Sequence[Content], warn: Warn) -> str | list[Item]:
     if len(contents) == 0:
         return ""
-    if len(contents) == 1 and isinstance(contents[0], TextContent):
+    if len(contents) == 1 and isinstance(contents[0], TextContent) and _OWN not in contents[0].additional_properties:
         return contents[0].text
-    parts = [_part(content) for content in contents]
+    made = [(_part(content), content.additional_properties.get(_OWN, {})) for content in contents]
+    parts: list[Item | None] = [None if part is None else part | own for part, own in made]
     for content, part in zip(contents, parts, strict=True):
         if part is None:
             _dropped(warn, f"{type(content).__name__} of a type that OpenAI does not take")
@@ -163,10 +188,12 @@ def from_items(items: Iterable[Any], *, warn: Warn | None = None) -> list[ChatMe
         item = read_item(each)
         kind = item.get("type", "message")
         if kind == "message" and item.get("role") == "assistant":
-            answer += read_parts(item["content"], warn)
+            answer += _read_answer(item, warn)
             continue
         if kind == "function_call":
-            answer.append(FunctionCallContent(item["call_id"], item["name"], item["arguments"]))
+            own = _own(item, "call_id", "name", "arguments")
+            call = FunctionCallContent(item["call_id"], item["name"], item["arguments"], additional_properties=own)
+            answer.append(call)
             continue
         if kind == "reasoning":
             answer.append(ReasoningContent(reasoning_text(item), encode(item).decode()))
@@ -175,16 +202,45 @@ def from_items(items: Iterable[Any], *, warn: Warn | None = None) -> list[ChatMe
             messages.append(ChatMessage("assistant", answer))
             answer = []
         if kind == "message":
-            messages.append(ChatMessage(item["role"], read_parts(item["content"], warn)))
+            own = _own(item, "role", "content", is_typed=True)
+            messages.append(ChatMessage(item["role"], read_parts(item["content"], warn), additional_properties=own))
         elif kind == "function_call_output":
             output: Any = item["output"]
             result: Any = output if isinstance(output, str) else read_parts(output, warn)
-            messages.append(ChatMessage("tool", [FunctionResultContent(item["call_id"], result)]))
+            own = _own(item, "call_id", "output")
+            content = FunctionResultContent(item["call_id"], result, additional_properties=own)
+            messages.append(ChatMessage("tool", [content]))
         else:
             _dropped(warn, f"an item of type {kind!r}, which is no message")
     if answer:
         messages.append(ChatMessage("assistant", answer))
     return messages
+
+
+def _own(item: Item, *read: str, is_typed: bool = False) -> dict[str, Any]:
+    """Return the members of an item or part that were not read, as a property. The type is one if ``is_typed``."""
+    own = {name: value for name, value in item.items() if name not in read and (is_typed or name != "type")}
+    return {_OWN: own} if own else {}
+
+
+def _read_answer(item: Item, warn: Warn) -> list[Content]:
+    """Return the texts of an answer. Each keeps the members of its item and its part."""
+    members = {name: value for name, value in item.items() if name not in ("role", "content")}
+    content: Any = item["content"]
+    if isinstance(content, str):
+        own = {_OWN: {"item": members}} if members else {}
+        return [TextContent(content, additional_properties=own)]
+    found: list[Content] = []
+    for each in content:
+        part = read_item(each)
+        text = part.get("refusal" if part["type"] == "refusal" else "text")
+        if part["type"] not in (*_TEXTS, "refusal") or text is None:
+            _dropped(warn, f"a part of type {part['type']!r}")
+            continue
+        rest = {name: value for name, value in part.items() if name not in ("text", "refusal")}
+        own = {"item": members, "part": rest, "at": len(found)}
+        found.append(TextContent(text, additional_properties={_OWN: own}))
+    return found
 
 
 def read_item(item: Any) -> Item:
@@ -221,7 +277,8 @@ def read_parts(content: Any, warn: Warn) -> list[Content]:
 def _read_part(part: Item) -> Content | None:
     kind = part["type"]
     if kind in _TEXTS:
-        return TextContent(part["text"])
+        own = _own(part, "text", is_typed=kind != "input_text")
+        return TextContent(part["text"], additional_properties=own)
     if kind == "refusal":
         return TextContent(part["refusal"])
     if kind == "input_audio":
@@ -229,7 +286,9 @@ def _read_part(part: Item) -> Content | None:
         return DataContent(base64.b64decode(audio["data"]), _AUDIO_TYPES.get(audio["format"], "audio/mpeg"))
     if kind not in ("input_image", "input_file"):
         return None
-    properties: dict[str, Any] = {PART_KIND: "image"} if kind == "input_image" else {}
+    properties = _own(part, "filename", "file_id", "image_url", "file_data", "file_url")
+    if kind == "input_image":
+        properties[PART_KIND] = "image"
     if (name := part.get("filename")) is not None:
         properties[FILENAME] = name
     if "file_id" in part:
@@ -238,6 +297,9 @@ def _read_part(part: Item) -> Content | None:
     if not url.startswith("data:"):
         return UriContent(url, additional_properties=properties)
     data, media_type = read_data_uri(url)
-    if (media_type or "").startswith("image/"):
-        properties.pop(PART_KIND, None)
+    is_image = (media_type or "").startswith("image/")
+    if kind == "input_image" and is_image:
+        del properties[PART_KIND]
+    elif kind == "input_file" and (media_type or "").partition("/")[0] in ("image", "audio", "video"):
+        properties[PART_KIND] = "document"  # otherwise its type makes it an image, or a sound
     return DataContent(data, media_type or "application/octet-stream", additional_properties=properties)
