@@ -286,7 +286,8 @@ def _read_part(part: Item) -> Content | None:
         return DataContent(base64.b64decode(audio["data"]), _AUDIO_TYPES.get(audio["format"], "audio/mpeg"))
     if kind not in ("input_image", "input_file"):
         return None
-    properties = _own(part, "filename", "file_id", "image_url", "file_data", "file_url")
+    default = ("detail",) if kind == "input_image" and part.get("detail") == "auto" else ()
+    properties = _own(part, "filename", "file_id", "image_url", "file_data", "file_url", *default)
     if kind == "input_image":
         properties[PART_KIND] = "image"
     if (name := part.get("filename")) is not None:
