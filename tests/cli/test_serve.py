@@ -604,11 +604,23 @@ def test_open_needs_the_page(folder: Path) -> None:
     assert done.stderr == "aguila serve: --open needs the page; drop --no-page, or use App(page=True)\n"
 
 
-@pytest.mark.parametrize(("host", "has_page"), [("127.0.0.1", True), ("0.0.0.0", False)])
+@pytest.mark.parametrize(
+    ("host", "target", "has_page"),
+    [
+        ("127.0.0.1", "mine:agent", True),
+        ("0.0.0.0", "mine:agent", False),
+        ("127.0.0.1", "apps:plain", True),
+        ("0.0.0.0", "apps:plain", False),
+        ("127.0.0.1", "apps:without", False),
+    ],
+)
 def test_the_page_is_on_by_default_only_on_loopback(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, host: str, has_page: bool
+    folder: Path, monkeypatch: pytest.MonkeyPatch, host: str, target: str, has_page: bool
 ) -> None:
-    what = serve.Serving(target="mine:agent", folder=str(folder), store=serve.MEMORY, host=host)
+    apps = "import aguila, mine\nplain = aguila.App(mine.agent)\nwithout = aguila.App(mine.agent, page=False)\n"
+    (folder / "apps.py").write_text(apps)
+    monkeypatch.delitem(sys.modules, "apps", raising=False)
+    what = serve.Serving(target=target, folder=str(folder), store=serve.MEMORY, host=host)
     monkeypatch.setenv("AGUILA_SERVE", msgspec.json.encode(what).decode())
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     app = serve.build()

@@ -141,6 +141,8 @@ def build() -> App:
         if serving.given:
             given = ", ".join(serving.given)
             raise CannotServe(f"{serving.target} is an App with its own options; pass these to App(...): {given}")
+        if serving.is_local:
+            found.show_page()
         return found
     try:
         named_agents(found)

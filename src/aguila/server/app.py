@@ -71,7 +71,8 @@ class App:
     flattens, and sends META events as META, which no published client reads.
     ``capabilities``: merged over the derived capabilities.
     ``copilotkit``: serve CopilotKit's runtime contract at this path; True is ``/copilotkit``.
-    ``page``: show chat and inspector to browsers that open the root of the app.
+    ``page``: show chat and inspector to browsers that open the root of the app. None: only if ``aguila serve`` serves
+    the app on a loopback address.
     ``debug``: send the texts of exceptions to clients.
     ``handle_signals``: begin the drain on SIGTERM and SIGINT. Without it only ``begin_drain`` and ``close`` do.
     ``warn``: receives a notice of each deviation that was tolerated.
@@ -116,7 +117,7 @@ class App:
         handle_signals: bool = True,
         name: str | None = None,
         copilotkit: str | bool = False,
-        page: bool = False,
+        page: bool | None = None,
         warn: Warn = log_notice,
     ) -> None:
         self._agents = named_agents(agent)
@@ -158,13 +159,14 @@ class App:
         self.drain = drain
         self.copilotkit = CopilotKit(copilotkit) if copilotkit else None
         """The path of CopilotKit's routes; None if they are not served."""
-        self.page = PageFiles() if page else None
-        """The files of the page; None if it is not served."""
+        self._is_page_wanted = page
         self.store = _make_store(store, durability, store_patience)
         self._warns_of_memory = store is None
         self._capabilities = self._derive_capabilities(capabilities, has_names=isinstance(agent, Mapping))
         self._warn = warn
-        self._dispatcher = Dispatcher(self._access, self.copilotkit, self.page, self._ensure_started)
+        self._dispatcher = Dispatcher(self._access, self.copilotkit, self._ensure_started)
+        if page:
+            self._add_page()
         self._signals = SignalListener(self) if handle_signals else None
         self._service: Service | None = None
         self._starting = asyncio.Lock()
@@ -184,6 +186,19 @@ class App:
             )
             for agent in (None, *self._agents)
         }
+
+    @property
+    def page(self) -> PageFiles | None:
+        """The files of the page; None if it is not served."""
+        return self._dispatcher.page
+
+    def show_page(self) -> None:
+        """Serve the page unless ``page`` was given. ``aguila serve`` calls this on a loopback address."""
+        if self._is_page_wanted is None:
+            self._add_page()
+
+    def _add_page(self) -> None:
+        self._dispatcher.page = PageFiles(allows_anonymous=self._access.grants_ownership)
 
     def is_open_to(self, host: str, *, as_owner: bool = False) -> bool:
         """Return whether the app answers requests to ``host`` without credentials.

@@ -17,6 +17,7 @@ from aguila.server.page import files
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 SHELL = """<!doctype html>
 <meta name="aguila-base" content="./" />
+<meta name="aguila-anonymous" content="all" />
 <script type="module" crossorigin src="./_page/index-1.js"></script>
 """
 
@@ -36,7 +37,8 @@ def assets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def client(assets: Path) -> Iterator[httpx2.Client]:
-    with serving(App(agent, page=True)) as server, httpx2.Client(base_url=server.url, trust_env=False) as client:
+    app = App(agent, page=True, allow_anonymous=True)
+    with serving(app) as server, httpx2.Client(base_url=server.url, trust_env=False) as client:
         yield client
 
 
@@ -49,6 +51,12 @@ def test_a_browser_receives_the_page_under_a_strict_policy(client: httpx2.Client
     assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
     assert not any("unsafe" in sources or "http" in sources or "*" in sources for sources in policy.values())
     assert client.head("/", headers=HTML).headers["content-length"] == str(len(SHELL))
+
+
+def test_the_page_knows_what_callers_without_credentials_may_not_do(assets: Path) -> None:
+    with serving(App(agent, page=True)) as server:
+        text = httpx2.get(server.url, headers=HTML, trust_env=False).text
+    assert text == SHELL.replace('"all"', '"run"')
 
 
 def test_other_clients_of_the_root_see_what_they_see_without_a_page(client: httpx2.Client) -> None:

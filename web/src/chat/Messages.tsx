@@ -357,6 +357,7 @@ type CallCardProps = { call: ToolCall; result: ToolMessage | undefined; span: Sp
 
 function CallCard({ call, result, span, isOpen, isPending, isAnswered }: CallCardProps) {
   const error = result?.error ?? errorOf(result);
+  const edited = ownMetadata(result)?.["arguments"];
   const status = error !== undefined ? "failed" : result !== undefined ? "done" : isOpen ? "writing arguments" : isAnswered ? "answered" : isPending ? "waits for you" : "called";
   return (
     <details class={`card call ${error === undefined ? "" : "is-error"}`} open={!isPending}>
@@ -374,6 +375,14 @@ function CallCard({ call, result, span, isOpen, isPending, isAnswered }: CallCar
             <Caption text="Arguments" />
             <pre tabIndex={0} aria-label="Arguments">
               {isOpen ? call.function.arguments : prettyJson(call.function.arguments)}
+            </pre>
+          </>
+        )}
+        {edited !== undefined && (
+          <>
+            <Caption text="Approved with changed arguments" />
+            <pre tabIndex={0} aria-label="Changed arguments">
+              {JSON.stringify(edited, null, 2)}
             </pre>
           </>
         )}
@@ -507,10 +516,15 @@ function spanText(span: Span | undefined): string | false {
   return span !== undefined && span.endedAt !== null && formatDuration(span.endedAt - span.startedAt);
 }
 
-/** The error of a tool message, as Aguila's agents send it. */
-function errorOf(result: ToolMessage | undefined): string | undefined {
+/** What Aguila's agents say of a result: its error, and the arguments that a user has edited. */
+function ownMetadata(result: ToolMessage | undefined): { [name: string]: Json } | undefined {
   const own = result?.metadata?.["aguila"];
-  return isObject(own) && typeof own["error"] === "string" ? own["error"] : undefined;
+  return isObject(own) ? own : undefined;
+}
+
+function errorOf(result: ToolMessage | undefined): string | undefined {
+  const error = ownMetadata(result)?.["error"];
+  return typeof error === "string" ? error : undefined;
 }
 
 function titleCase(text: string): string {

@@ -29,7 +29,7 @@ export async function refreshThreads(): Promise<void> {
     if (error.status === 0) return; // the session shows that the server cannot be reached
     threads.value = [];
     more.value = null;
-    problem.value = error.code === "anonymous_not_allowed" ? "This server lists threads only for authenticated callers." : `${error.message} (${error.status} ${error.code})`;
+    problem.value = error.code === "anonymous_not_allowed" ? error.message : `${error.message} (${error.status} ${error.code})`;
   }
 }
 

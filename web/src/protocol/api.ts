@@ -6,6 +6,9 @@ import type { CheckReport, Finding, Json, Metadata, RunAgentInput, RunRecord, Ru
 /** The address of the server, with a trailing slash: below a mount path the server writes it into the page. */
 export const base = new URL(document.querySelector<HTMLMetaElement>('meta[name="aguila-base"]')?.content ?? "./", location.href).href;
 
+/** Whether callers without a token may list and change threads and upload files: the server writes it into the page. */
+const isAnonymousAllowed = document.querySelector<HTMLMetaElement>('meta[name="aguila-anonymous"]')?.content !== "run";
+
 /** The bearer token. It is kept in memory only. */
 export const token = signal<string | null>(null);
 
@@ -34,6 +37,7 @@ const runPath = (thread: string, run: string) => `threads/${segment(thread)}/run
 export async function listThreads(
   options: { before?: string; archived?: boolean; limit?: number } = {},
 ): Promise<{ threads: ThreadSummary[]; next: string | null }> {
+  checkOwner();
   return json(await call("threads", { query: options }));
 }
 
@@ -45,10 +49,12 @@ export async function updateThread(
   thread: string,
   change: { title?: string | null; archived?: boolean; metadata?: Metadata | null },
 ): Promise<ThreadSummary> {
+  checkOwner();
   return json(await call(`threads/${segment(thread)}`, { method: "PATCH", body: change }));
 }
 
 export async function deleteThread(thread: string): Promise<void> {
+  checkOwner();
   await call(`threads/${segment(thread)}`, { method: "DELETE" });
 }
 
@@ -103,6 +109,7 @@ export function uploadFile(
   { thread, onProgress, signal }: { thread?: string; onProgress?: (share: number) => void; signal?: AbortSignal } = {},
 ): Promise<UploadedFile> {
   return new Promise((resolve, reject) => {
+    checkOwner();
     const request = new XMLHttpRequest();
     const form = new FormData();
     form.append("file", file, file.name);
@@ -119,6 +126,13 @@ export function uploadFile(
     signal?.addEventListener("abort", () => request.abort());
     request.send(form);
   });
+}
+
+/** Throw what the server would answer to a caller without a token, without a request that is known to fail. */
+function checkOwner(): void {
+  if (isAnonymousAllowed || token.value !== null) return;
+  const message = "This server lists and changes threads only for authenticated callers; App(allow_anonymous=True) opens them.";
+  throw new ApiError(403, "anonymous_not_allowed", message);
 }
 
 const fileUrls = new Map<string, Promise<string>>();

@@ -121,8 +121,8 @@ class Upstream:
             if self._options.masks_errors:
                 raise
         except (ProtocolError, StreamTruncated) as error:
-            if check is not None:
-                await check.record(run, error, is_cut=False)
+            if check is not None:  # of a stream that breaks the order, the rest is not read
+                await check.record(run, error, is_cut=isinstance(error, ProtocolError))
             raise
         except HTTPRejected as error:
             has_ended = True

@@ -35,12 +35,12 @@ class Dispatcher:
         self,
         access: AccessControl,
         copilotkit: CopilotKit | None,
-        page: PageFiles | None,
         start: Callable[[], Awaitable[Service]],
     ) -> None:
         self._access = access
         self._copilotkit = copilotkit
-        self._page = page
+        self.page: PageFiles | None = None
+        """The files of the page; None if it is not served."""
         self._start = start
 
     async def respond(self, scope: Mapping[str, Any], receive: Receive) -> Response | None:
@@ -97,8 +97,8 @@ class Dispatcher:
             route, params = find_route(copilotkit, COPILOTKIT_ROUTES)
         else:
             agent, below = split_agent(segments, service.agents)
-            if self._page is not None:
-                response = self._page.respond(request, below, agent)
+            if self.page is not None:
+                response = self.page.respond(request, below, agent)
                 if response is not None:
                     access.hosts.check(request)
                     return response

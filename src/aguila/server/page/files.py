@@ -40,6 +40,7 @@ _ASSET_HEADERS: Final[Headers] = (
 )
 _MEDIA_TYPES: Final = {".js": b"text/javascript", ".css": b"text/css", ".svg": b"image/svg+xml"}
 _BASE: Final = '<meta name="aguila-base" content="./" />'
+_ANONYMOUS: Final = '<meta name="aguila-anonymous" content="all" />'
 _NOT_BUILT_HTML: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3"><title>Aguila</title>
 <p>The page is not built. Run <code>make web</code>, which needs Node 20.19 or later.
@@ -50,8 +51,9 @@ _NOT_BUILT_HTML: Final = """<!doctype html>
 class PageFiles:
     """The built files of the page. A build that ends while the app runs is found by the next request."""
 
-    def __init__(self, folder: Path = ASSETS) -> None:
+    def __init__(self, folder: Path = ASSETS, *, allows_anonymous: bool = True) -> None:
         self._folder = folder
+        self._allows_anonymous = allows_anonymous  # else the page makes no requests that would be refused
         self._bodies: dict[str, tuple[bytes, bytes]] = {}
 
     @property
@@ -79,6 +81,8 @@ class PageFiles:
         except FileNotFoundError:
             body = _NOT_BUILT_HTML.encode()
             return BufferedResponse(status=503, body=body, media_type=media_type, headers=_SHELL_HEADERS)
+        if not self._allows_anonymous:
+            text = text.replace(_ANONYMOUS, _ANONYMOUS.replace("all", "run"))
         root = quote(request.asgi.get("root_path", "").rstrip("/"))
         if root or agent is not None:
             below = "" if agent is None else f"/agents/{agent}"
