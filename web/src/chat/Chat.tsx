@@ -279,11 +279,14 @@ function StatePanel({ state }: { state: Json }) {
 
 // Effects
 
-/** Keep the address in step: a new thread gets one with its first message, a branch that is not the latest is named. */
+/**
+ * Keep the address in step: a new thread gets one with its first message, a branch that is not the latest is named.
+ * Before the messages are painted, so that a reload at any moment shows what was shown.
+ */
 function useRoute(session: ThreadSession, isNew: boolean): void {
   const hasMessages = session.conversation.messages.length > 0;
   const pinned = session.isPinned ? session.tip : null;
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (isNew && !hasMessages) return;
     const href = hrefOf("chat", session.id, pinned);
     if (location.hash !== href) navigate(href, { replace: true });
