@@ -12,7 +12,7 @@ NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 JOBS ?= auto
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: run test test-postgres quick check format bench fuzz faults peers frontends pictures node web clean clients
+.PHONY: run test test-postgres quick check check-types check-snippets check-style check-web format bench fuzz faults peers frontends pictures node web clean clients
 
 # The page is built while the server runs, if npm is present. The server says when it is ready.
 run: $(RUN_ENV)
@@ -34,18 +34,28 @@ test: $(ENV) node web
 quick: $(ENV)
 	$(BIN)/pytest -n $(JOBS) $(QUICK) $(ARGS)
 
+# The parts are independent: two at a time, the output of each in one piece.
 check: $(ENV) web
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-types check-snippets check-style check-web
+
+check-types:
+	$(BIN)/pyright
+
+check-snippets:
+	$(BIN)/python scripts/check_snippets.py
+
+check-style:
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
-	$(BIN)/python scripts/check_snippets.py
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate_proto.py --check
 	$(BIN)/python scripts/diagrams.py --check
 	$(BIN)/python scripts/dialect_table.py --check
 	$(BIN)/python scripts/reference.py --check
-	@if command -v npm >/dev/null; then cd web && npm run --silent check; fi
 	$(BIN)/python scripts/rules_document.py --check
+
+check-web:
+	@if command -v npm >/dev/null; then cd web && npm run --silent check; fi
 
 format: $(ENV)
 	$(BIN)/ruff format .
@@ -70,7 +80,7 @@ peers: $(ENV) node
 # ARGS="--short" plays a few scenarios on each and leaves docs/frontends.md alone.
 frontends: $(VENV)/.frontends web
 	PYTHONPATH=tests/support $(BIN)/python tests/frontends/frontends_matrix.py $(ARGS)
-	AGUILA_FRONTENDS=$(if $(findstring --short,$(ARGS)),short,all) $(BIN)/pytest -q tests/frontends
+	AGUILA_FRONTENDS=$(if $(findstring --short,$(ARGS)),short,all) $(BIN)/pytest -q $(if $(findstring --short,$(ARGS)),-n 2) tests/frontends
 
 # Takes the pictures of README.md and docs/ again: the page in Chromium, aguila chat and aguila check as SVG.
 pictures: $(VENV)/.frontends web
