@@ -1,4 +1,7 @@
-"""Check what another server sends, before the gateway makes it valid, and record the findings with the run."""
+"""Check what another server sends, before the gateway makes it valid, and record the findings with the run.
+
+Events that every reader refuses are recorded and left out, so that the rest of the stream is read and checked, too.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from aguila.errors import ProtocolError
 from aguila.protocol import RunAgentInput
 from aguila.stream.verification.checker import UPSTREAM_FINDINGS, Finding, StreamChecker, UpstreamFindings
 
+_ENDS: Final = ("RUN_FINISHED", "RUN_ERROR")
 _MAX_FINDINGS: Final = 500
 _MAX_EVENT: Final = 4096
 """Bytes of an event that is recorded with its finding."""
@@ -27,16 +31,18 @@ class UpstreamCheck:
         self._events: dict[str, str] = {}
         self._count = 0
 
-    def feed(self, event: dict[str, Any]) -> None:
-        """Check the next event as it was sent."""
+    def feed(self, event: dict[str, Any]) -> bool:
+        """Check the next event as it was sent. Return whether it is passed on; the end of a run always is."""
         if len(self._checker.findings) >= _MAX_FINDINGS:
-            return
+            return True
         before = len(self._checker.findings)
         data = encode(event)
         self._checker.feed(data)
         if len(self._checker.findings) > before and len(data) <= _MAX_EVENT:
             self._events[str(self._count)] = data.decode()
         self._count += 1
+        is_refused = any(finding.level == "error" for finding in self._checker.findings[before:])
+        return not is_refused or event.get("type") in _ENDS
 
     async def record(self, run: Run, error: BaseException | None, *, is_cut: bool) -> None:
         """Store the findings. ``error`` is why the stream was refused, if the checker has not seen it."""
@@ -84,6 +90,4 @@ class _CheckStage(Stage):
         return input
 
     def event(self, event: dict[str, Any]) -> Iterable[dict[str, Any]]:
-        if self._check is not None:
-            self._check.feed(event)
-        return (event,)
+        return (event,) if self._check is None or self._check.feed(event) else ()

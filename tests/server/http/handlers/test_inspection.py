@@ -154,8 +154,7 @@ def test_what_another_server_violates_is_kept_although_the_gateway_makes_it_vali
 @pytest.mark.parametrize(
     ("events", "rule"),
     [
-        ([STARTED, {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "x"}, FINISHED], "STR-2"),
-        ([STARTED, {"type": "TEXT_MESSAGE_START", "messageId": 5}], "PROC-2"),
+        ([STARTED, {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"}, FINISHED], "STR-3"),
         ([STARTED], "TRN-3"),
     ],
 )
@@ -165,6 +164,29 @@ def test_a_stream_of_another_server_that_is_refused_says_why(events: list[dict[s
         found = front.get("/threads/thread/runs/run/check").json()
     # and not that the stream was cut off: the gateway has stopped to read it
     assert {one["rule"] for one in found["findings"] if one["level"] == "error"} - {"VER-2"} == {rule}
+
+
+def test_what_follows_an_event_that_every_reader_refuses_is_relayed_and_checked() -> None:
+    events = [
+        STARTED,
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "lost"},
+        {"type": "TEXT_MESSAGE_START", "messageId": 5},
+        {"type": "TEXT_MESSAGE_START", "messageId": "m", "role": "assistant"},
+        {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "Hello"},
+        {"type": "TEXT_MESSAGE_END", "messageId": "m", "surplus": 1},
+        FINISHED,
+    ]
+    with serving(recorded(*events)) as peer, serving(App(upstream(peer.url, check=True))) as front:
+        relayed = front.events()
+        found = front.get("/threads/thread/runs/run/check").json()
+    assert [event["delta"] for event in relayed if "delta" in event] == ["Hello"]
+    assert relayed[-1]["type"] == "RUN_FINISHED"
+    assert [(one["rule"], one["index"]) for one in found["findings"]] == [
+        ("VER-2", 0),
+        ("STR-2", 1),
+        ("PROC-2", 2),
+        ("PROC-3", 5),
+    ]
 
 
 def test_the_run_that_answers_another_servers_question_is_checked_too() -> None:
