@@ -9,7 +9,20 @@ from aguila import __version__
 from aguila.errors import MissingExtra
 from aguila.protocol import PROTOCOL_VERSION, EventType
 
-_LAYERS = ("protocol", "codec", "stream", "store", "chat", "agent", "client", "server", "providers", "cli", "testing")
+_LAYERS = (
+    "protocol",
+    "codec",
+    "stream",
+    "store",
+    "chat",
+    "agent",
+    "client",
+    "server",
+    "providers",
+    "frameworks",
+    "cli",
+    "testing",
+)
 
 
 def main() -> None:

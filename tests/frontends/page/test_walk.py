@@ -151,7 +151,7 @@ def test_edit_regenerate_and_switch_between_branches(server: AguilaProcess, open
     second = chat.user_message("steps please")
     second.get_by_role("button", name="Edit").click()
     chat.page.get_by_label("Edit message").fill("reasoning please")
-    chat.page.get_by_role("button", name="Send again").click()
+    chat.page.keyboard.press("Enter")
     chat.sees("The answer is 42.")
     chat.is_idle()
     expect(chat.messages()).not_to_contain_text("two sources")

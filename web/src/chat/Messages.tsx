@@ -173,7 +173,18 @@ function EditForm({ text, onSend, onCancel }: { text: string; onSend: (text: str
     >
       <div class="field">
         <label for={id}>Edit message</label>
-        <textarea id={id} ref={input} rows={3} value={changed} onInput={(event) => setChanged(event.currentTarget.value)} />
+        <textarea
+          id={id}
+          ref={input}
+          rows={3}
+          value={changed}
+          onInput={(event) => setChanged(event.currentTarget.value)}
+          onKeyDown={(event) => {
+            if (event.key !== "Enter" || event.shiftKey || event.isComposing || changed.trim() === "") return;
+            event.preventDefault();
+            onSend(changed);
+          }}
+        />
       </div>
       <div class="row">
         <button class="primary" type="submit" disabled={changed.trim() === ""}>
