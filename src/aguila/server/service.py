@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import inf
@@ -17,7 +18,7 @@ from aguila.codec.dialects import Link, dialect_of
 from aguila.codec.logs import RunLogContext
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notices import Warn
-from aguila.errors import NotFound
+from aguila.errors import NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities, FileSource
 from aguila.server.auth import Request, base_url
 from aguila.server.errors import draining_error
@@ -60,17 +61,29 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counted_address(self) -> str | None:
-        """The address of a caller without credentials; None if it is a loopback address or not known."""
+        """The address of a caller without credentials; None if it is a loopback address or not known.
+
+        Of an IPv6 address it is the network of 64 bits, because a visitor has all addresses of one.
+        """
         client = self.request.asgi.get("client")
         if self.principal is not None or client is None or client[0] in _LOOPBACK:
             return None
-        return client[0]
+        return _network_of(client[0]) if ":" in client[0] else client[0]
 
     @property
     def peer(self) -> str:
         """The scope and the address of the caller, for fair queues."""
         client = self.request.asgi.get("client")
         return f"{self.scope} {'' if client is None else client[0]}"
+
+
+def _network_of(address: str) -> str:
+    try:
+        parsed = ipaddress.IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    mapped = parsed.ipv4_mapped
+    return str(ipaddress.IPv6Network((parsed, 64), strict=False)) if mapped is None else str(mapped)
 
 
 class Service:
@@ -108,6 +121,7 @@ class Service:
         self._serves_files = serves_files
         self._checking = asyncio.Lock()
         self._checked_at = -inf
+        self._check_error: StoreUnavailable | None = None
 
     async def drain(self) -> None:
         """Drain the runs, let their viewers read the end, then end the streams that are left.
@@ -120,14 +134,27 @@ class Service:
         )
 
     async def check_store(self) -> None:
-        """Check that the store can write: one check at a time, and none for a second after a success.
+        """Check that the store can write: one check at a time, and none for a second after the last.
 
         Raises ``StoreUnavailable``.
         """
         loop = asyncio.get_running_loop()
         async with self._checking:
-            if self.runs.store_health.is_failing or loop.time() - self._checked_at >= 1.0:
+            # The result counts for a second, unless a run has seen the opposite since.
+            if loop.time() - self._checked_at < 1.0 and self.runs.store_health.is_failing == (
+                self._check_error is not None
+            ):
+                if self._check_error is None:
+                    return
+                raise StoreUnavailable(str(self._check_error)) from self._check_error
+            try:
                 await self.runs.maintenance.check_store()
+            except StoreUnavailable as error:
+                self._check_error = error
+                raise
+            else:
+                self._check_error = None
+            finally:
                 self._checked_at = loop.time()
 
     def stop_now(self) -> None:

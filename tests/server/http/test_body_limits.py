@@ -250,6 +250,16 @@ async def test_the_headers_of_a_request_reserve_nothing() -> None:
             await asyncio.wait([reading])
 
 
+async def test_a_large_body_of_which_nothing_more_comes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body_limits, "_MAX_SILENCE", 0.003)
+    monkeypatch.setattr(body_limits, "_GRACE", 0.001)
+    messages: asyncio.Queue[Any] = asyncio.Queue()
+    with Reservation(BodyBudget(100)) as reservation:
+        await reservation.reserve(100)
+        with pytest.raises(Rejected, match="too_slow"):  # although nobody waits
+            await asyncio.wait_for(reservation.receive(messages.get), DEADLINE)
+
+
 async def test_a_body_of_which_nothing_comes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_limits, "_MAX_SILENCE", 0.001)
     request = Request({"method": "POST", "headers": []}, "/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,10 +27,10 @@ class Held:
         await self.goes_on.wait()
 
 
-def start(app: App, address: str, thread_id: str) -> tuple[Reader, asyncio.Task[int]]:
+def start(app: App, address: str, thread_id: str, path: str = "/") -> tuple[Reader, asyncio.Task[int]]:
     reader = Reader(app, address=address)
     body = json.dumps(run_input(thread_id, "r")).encode()
-    return reader, asyncio.create_task(reader.request("POST", "/", body, content_type="application/json"))
+    return reader, asyncio.create_task(reader.request("POST", path, body, content_type="application/json"))
 
 
 async def begun(reader: Reader, task: asyncio.Task[int]) -> int:
@@ -51,6 +52,17 @@ async def test_an_address_without_credentials_has_a_limit_of_its_own(address: st
         agent.goes_on.set()
         await asyncio.gather(*[task for _, task in held])
         assert await begun(*start(app, address, "t6")) == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/?store=false"])
+async def test_requests_that_come_at_once_do_not_exceed_the_limit(path: str, tmp_path: Path) -> None:
+    agent = Held()
+    async with App(agent, store=tmp_path / "threads.db", limits=Limits(runs_per_peer=3)) as app:
+        burst = [start(app, f"2001:db8::{i}", f"t{i}", path) for i in range(8)]  # addresses of one network
+        assert sorted([await begun(*each) for each in burst]) == [200] * 3 + [429] * 5
+        agent.goes_on.set()
+        await asyncio.gather(*[task for _, task in burst])
+        assert await begun(*start(app, "2001:db8::9", "t9", path)) == 200  # what was refused is not counted
 
 
 async def test_callers_with_credentials_have_no_limit_by_address() -> None:

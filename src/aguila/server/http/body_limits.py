@@ -173,14 +173,17 @@ class Reservation:
                 async with asyncio.timeout(_MAX_SILENCE):
                     return await receive()
             except TimeoutError:
-                message = f"no piece of the body has arrived for {_MAX_SILENCE:g} seconds; send it again"
-                raise Rejected(408, "too_slow", message) from None
+                raise _silent() from None
+        silence = 0.0
         while True:
             try:
                 async with asyncio.timeout(_GRACE):
                     message = await receive()
             except TimeoutError:
                 self._check_rate()
+                silence += _GRACE
+                if silence >= _MAX_SILENCE:
+                    raise _silent() from None
             else:
                 self._check_rate()
                 return message
@@ -219,3 +222,8 @@ class Reservation:
     def __exit__(self, *_: object) -> None:
         if not self._outlives_block:
             self.release()
+
+
+def _silent() -> Rejected:
+    message = f"no piece of the body has arrived for {_MAX_SILENCE:g} seconds; send it again"
+    return Rejected(408, "too_slow", message)

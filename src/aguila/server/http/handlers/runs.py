@@ -25,6 +25,7 @@ from aguila.server.interrupts.derived_runs import SentRunId, latest_derived
 from aguila.server.interrupts.langgraph_pages import on_interrupt_events
 from aguila.server.runs.event_encoding import is_large_event
 from aguila.server.runs.starting.start_request import StartRequest, StartResult
+from aguila.server.runs.unstored import UnstoredStart
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.server.tanstack.history import restore_request
@@ -73,9 +74,27 @@ async def start_unstored_run(service: Service, exchange: Exchange) -> Response:
         body = await read_run_body(service, exchange, reservation)
         input, digest = await decode_input(service, body)  # noqa: A001
         framing = FramingWithoutIds(service.framing(exchange, input.protocol_version, input.thread_id, input.run_id))
-        unstored = await service.runs.start_unstored(_build_start_request(service, exchange, body, input, digest))
+        request = _build_start_request(service, exchange, body, input, digest)
+        unstored = await _start_unstored(service, exchange, request)
     plan = _plan_live(input, unstored.first, unstored.live, framing)
     return service.stream(exchange, plan, framing, unstored=unstored.store)
+
+
+async def _start_unstored(service: Service, exchange: Exchange, request: StartRequest) -> UnstoredStart:
+    address = exchange.counted_address
+    if address is None:
+        return await service.runs.start_unstored(request)
+    refusal = service.peer_runs.refusal(address)
+    if refusal is not None:
+        raise refusal
+    service.peer_runs.admit(address)
+    try:
+        unstored = await service.runs.start_unstored(request)
+    except BaseException:
+        service.peer_runs.release(address)
+        raise
+    unstored.live.ended.add_done_callback(lambda _: service.peer_runs.release(address))
+    return unstored
 
 
 def _plan_live(input: RunAgentInput, first: Batch, watched: WatchedRun | None, framing: Framing) -> StreamPlan:  # noqa: A002
@@ -114,9 +133,16 @@ async def _decode_and_start(
         except NotFound:
             raise refusal from None
     size = len(body.data)
-    result = await _start(service, exchange, body, input, digest)
-    if result.live is not None and result.first is not None:
-        service.peer_runs.count(address, result.live.ended)
+    service.peer_runs.admit(address)
+    try:
+        result = await _start(service, exchange, body, input, digest)
+    except BaseException:
+        service.peer_runs.release(address)
+        raise
+    if result.live is None or result.first is None:
+        service.peer_runs.release(address)
+    else:
+        result.live.ended.add_done_callback(lambda _: service.peer_runs.release(address))
         service.peer_quotas.count(address, size=size, threads=result.first.first == 1)
     return input, result
 

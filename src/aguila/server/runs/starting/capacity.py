@@ -54,7 +54,7 @@ class Capacity:
 
 
 class PeerRuns:
-    """Counts the runs in progress that each address without credentials has started.
+    """Counts the runs that each address without credentials is starting or has in progress.
 
     Loopback addresses are not counted: they are this machine, or a proxy that does not tell its clients apart.
     """
@@ -63,12 +63,12 @@ class PeerRuns:
         self._most = most
         self._counts: dict[str, int] = {}
 
-    def count(self, address: str, ended: asyncio.Future[None]) -> None:
-        """Count a run until it has ended."""
+    def admit(self, address: str) -> None:
+        """Count a run, from before it begins: several requests may start at once."""
         self._counts[address] = self._counts.get(address, 0) + 1
-        ended.add_done_callback(lambda _: self._release(address))
 
-    def _release(self, address: str) -> None:
+    def release(self, address: str) -> None:
+        """Stop counting a run that has ended, or did not begin."""
         self._counts[address] -= 1
         if not self._counts[address]:
             del self._counts[address]
