@@ -181,7 +181,7 @@ def test_a_message_typed_while_a_question_is_open_shows_the_question_again(demo:
         screen.type("an interrupt, please")
         screen.expect("colour (string): ")
         screen.press(b"\x03")
-        screen.expect("the question stays open", pressing=b" ")
+        screen.expect("the question stays open", pressing=b"\n")
         screen.expect("> ")
         screen.type("Hello?")
         screen.expect("not sent: the agent waits for an answer to its question")

@@ -40,7 +40,7 @@ class Terminal:
         """Wait until this is shown, after what was expected before. Gives what was shown up to it.
 
         ``pressing`` is pressed every two seconds until then: an interrupt that comes between readline's prompt and its
-        first look at the keyboard is only noticed with the next key.
+        first look at the keyboard is only noticed when the line is complete, or with the next interrupt.
         """
         deadline = time.monotonic() + DEADLINE
         again = time.monotonic() + _PATIENCE
