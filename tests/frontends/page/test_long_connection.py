@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -165,7 +166,7 @@ def test_of_a_long_thread_the_end_is_drawn_and_more_on_demand(
     url = serve(App(demo, store=str(tmp_path / "threads.db"), allow_anonymous=True, page=True))
     chat = open_page(f"{url}/#/chat/{THREAD}")
     chat.sees("found 199")
-    expect(chat.messages()).not_to_contain_text("found 10")
+    expect(chat.messages()).not_to_contain_text(re.compile(r"found 10(?!\d)"))
     earlier = chat.page.get_by_role("button", name="Show earlier messages")
     while earlier.is_visible():
         earlier.click()
