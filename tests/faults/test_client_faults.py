@@ -173,7 +173,7 @@ def test_every_run_ends_as_without_faults_or_with_a_clear_error(tmp_path: Path) 
     assert kills == RUNS // EVERY
     assert cuts > RUNS
     # At most every run whose server was killed, and of the others only those over protobuf, can fail.
-    assert kills // 4 <= counts["failed"] <= kills
+    assert scaled(0, kills // 4) <= counts["failed"] <= kills  # of few kills, all may come between two answers
     assert counts["cut off"] <= RUNS // len(KINDS)
     assert counts["whole"] >= RUNS * 0.7
 
