@@ -1,7 +1,7 @@
 """Use an agent of Microsoft's Agent Framework as an agent: ``App(agent_framework.agent(agent))``.
 
 Its own AG-UI adapter is used: install ``agent-framework-ag-ui``. The extra call of ``confirm_changes``, which it makes
-beside an approval and which nobody answers, is switched off. It needs ag-ui-protocol below 0.2, so it cannot be
+beside an approval and which no client answers, is switched off. It needs ag-ui-protocol below 0.2, so it cannot be
 installed together with adapters that need 1.0.
 """
 

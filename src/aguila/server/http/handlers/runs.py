@@ -87,13 +87,9 @@ async def _start_unstored(service: Service, exchange: Exchange, request: StartRe
     refusal = service.peer_runs.refusal(address)
     if refusal is not None:
         raise refusal
-    service.peer_runs.admit(address)
-    try:
+    with service.peer_runs.admitted(address) as count_until:
         unstored = await service.runs.start_unstored(request)
-    except BaseException:
-        service.peer_runs.release(address)
-        raise
-    unstored.live.ended.add_done_callback(lambda _: service.peer_runs.release(address))
+        count_until(unstored.live.ended)
     return unstored
 
 
@@ -133,17 +129,11 @@ async def _decode_and_start(
         except NotFound:
             raise refusal from None
     size = len(body.data)
-    service.peer_runs.admit(address)
-    try:
+    with service.peer_runs.admitted(address) as count_until:
         result = await _start(service, exchange, body, input, digest)
-    except BaseException:
-        service.peer_runs.release(address)
-        raise
-    if result.live is None or result.first is None:
-        service.peer_runs.release(address)
-    else:
-        result.live.ended.add_done_callback(lambda _: service.peer_runs.release(address))
-        service.peer_quotas.count(address, size=size, threads=result.first.first == 1)
+        if result.live is not None and result.first is not None:
+            count_until(result.live.ended)
+            service.peer_quotas.count(address, size=size, threads=result.first.first == 1)
     return input, result
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 from aguila.server.errors import Rejected, draining_error
 from aguila.server.limits import Limits
@@ -63,12 +65,23 @@ class PeerRuns:
         self._most = most
         self._counts: dict[str, int] = {}
 
-    def admit(self, address: str) -> None:
-        """Count a run, from before it begins: several requests may start at once."""
-        self._counts[address] = self._counts.get(address, 0) + 1
+    @contextmanager
+    def admitted(self, address: str) -> Generator[Callable[[asyncio.Future[None]], None]]:
+        """Count a run, from before it begins: several requests may start at once.
 
-    def release(self, address: str) -> None:
-        """Stop counting a run that has ended, or did not begin."""
+        The end of the block stops counting it, unless the block has passed the future of the run's end.
+        """
+        self._counts[address] = self._counts.get(address, 0) + 1
+        ended: list[asyncio.Future[None]] = []
+        try:
+            yield ended.append
+        finally:
+            if ended:
+                ended[0].add_done_callback(lambda _: self._release(address))
+            else:
+                self._release(address)
+
+    def _release(self, address: str) -> None:
         self._counts[address] -= 1
         if not self._counts[address]:
             del self._counts[address]
