@@ -24,13 +24,21 @@ pytestmark = pytest.mark.anyio
 
 
 class ThreadRecorder:
-    """A clock that records whether each write ran on the event loop. The store reads it within the transaction."""
+    """A clock that records whether each write ran on the event loop. The store reads it within the transaction.
+
+    While ``may_write`` is cleared, the writer thread waits.
+    """
 
     def __init__(self) -> None:
         self.was_inline: list[bool] = []
+        self.may_write = threading.Event()
+        self.may_write.set()
 
     def __call__(self) -> float:
-        self.was_inline.append(threading.current_thread() is threading.main_thread())
+        is_inline = threading.current_thread() is threading.main_thread()
+        self.was_inline.append(is_inline)
+        if not is_inline:
+            self.may_write.wait(DEADLINE)
         return time.time()
 
 
@@ -114,7 +122,11 @@ async def test_one_write_per_iteration_of_the_event_loop_is_inline(store: SQLite
 async def test_after_concurrent_writes_the_thread_writes_until_one_comes_alone(
     store: SQLiteStore, recorder: ThreadRecorder
 ):
-    await asyncio.gather(*(start(store, f"t{index}") for index in range(10)))
+    recorder.may_write.clear()
+    first = [asyncio.create_task(start(store, f"t{index}")) for index in range(10)]
+    await wait_until_async(lambda: len(recorder.was_inline) == 2)
+    recorder.may_write.set()  # one is written inline, one by the thread, and eight in its next transaction
+    await asyncio.gather(*first)
     for index in range(3):
         await wait_until_idle(store)
         await start(store, f"u{index}")
