@@ -15,7 +15,7 @@ from builders import run_finished_json, run_started_json, text_message_json
 from commands import Command
 from every_event import every_event
 from forked import aguila
-from serving import free_port
+from ports import free_port
 
 from aguila.cli.convert import written
 from aguila.cli.replay import Replay, runs_of

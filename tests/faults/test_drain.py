@@ -23,7 +23,8 @@ import httpx2
 import pytest
 from commands import Command, aguila_serve
 from faults_kit import PATIENCE, terminal
-from serving import Background, Peer, Server, check_valid, free_port, run_input, serving
+from ports import free_port
+from serving import Background, Peer, Server, check_valid, run_input, serving
 from waiting import wait_until
 
 from aguila import App

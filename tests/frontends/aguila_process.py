@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from serving import free_port
+from ports import free_port
 from waiting import wait_until
 
 

@@ -17,8 +17,8 @@ from urllib.parse import urlencode
 
 from aguila_process import AguilaProcess
 from playwright.sync_api import Locator, Page, expect
+from ports import free_port
 from recipes import RECIPES, install
-from serving import free_port
 
 DEADLINE = float(os.environ.get("AGUILA_FRONTENDS_DEADLINE", "60")) * 1000
 """Milliseconds that a page gets to show something."""

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from commands import Command
-from serving import free_port
+from ports import free_port
 from waiting import DEADLINE
 
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE

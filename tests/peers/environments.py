@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
+from ports import free_port
+
 HERE = Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[1]
 ENVIRONMENTS = REPOSITORY / ".venv-peers"
@@ -205,9 +207,7 @@ class Running(NamedTuple):
 def running(peer: Peer, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
     """The peer's server on a free port of the loopback. Raises ``Blocked`` if it cannot be had."""
     program = interpreter(peer)
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             [program, str(HERE / "servers" / peer.program), str(port), peer.name],

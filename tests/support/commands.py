@@ -12,7 +12,8 @@ from pathlib import Path
 
 import httpx2
 from forked import ForkedProcess
-from serving import REPOSITORY, Peer, free_port
+from ports import free_port
+from serving import REPOSITORY, Peer
 from waiting import DEADLINE, wait_until
 
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from serving import REPOSITORY, free_port
+from ports import free_port
+from serving import REPOSITORY
 from waiting import wait_until
 
 MIB = 1 << 20

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
+from ports import free_port
 from postgres_cluster import make_folder
 from waiting import wait_until
 
@@ -29,9 +30,7 @@ def pgbouncer(dsn: str, servers: int = 3) -> Iterator[str]:
     program = find_pgbouncer()
     assert program is not None
     target = urlsplit(dsn)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     folder = make_folder()
     settings = folder / "pgbouncer.ini"
     settings.write_text(

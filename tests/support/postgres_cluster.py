@@ -12,13 +12,13 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ports import free_port
 from waiting import wait_until
 
 FOLDER = "AGUILA_POSTGRES_FOLDER"
@@ -58,7 +58,7 @@ class Cluster:
         self._programs = programs
         self.folder = folder
         self.data = folder / "data"
-        self.port = _free_port()
+        self.port = free_port()
         self._settings = {**_SETTINGS, "port": str(self.port), **settings}
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -139,12 +139,6 @@ class Cluster:
             group=_USER,
         )
         assert result.returncode == 0, result.stderr.decode()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def make_folder() -> Path:

@@ -9,7 +9,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +19,7 @@ from typing import Any
 import httpx2
 import uvicorn
 from forked import ForkedProcess
+from ports import free_port
 from waiting import DEADLINE, wait_until
 
 from aguila.codec import decode_event
@@ -203,12 +203,6 @@ def serving(app: Any, **options: Any) -> Iterator[Server]:
         yield server
     finally:
         server.stop()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class ServerProcess(Peer):
