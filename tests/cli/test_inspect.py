@@ -94,6 +94,7 @@ def test_inspect_opens_a_recording(tmp_path: Path, suffix: str) -> None:
         found = server.get("/_recording/check").json()["findings"]
         foreign = server.get("/_recording", headers={"host": "evil.example"})
         played = server.events()
+        assert "lost on exit" not in server.log  # it keeps nothing of the user's
     first, *rest = [json.loads(line) for line in answer.text.splitlines()]
     assert first == {"input": None}
     assert [line["event"] for line in rest] == EVENTS

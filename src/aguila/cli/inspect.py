@@ -20,6 +20,7 @@ from aguila.frameworks import upstream
 from aguila.server import App
 from aguila.server.http.responses import Receive, Send
 from aguila.server.page.files import NOT_BUILT
+from aguila.store import MemoryStore
 from aguila.testing.plurals import counted
 from aguila.testing.recordings import RecordedStream, read_streams
 
@@ -69,7 +70,14 @@ class RecordingApp:
     def __init__(self, streams: Sequence[RecordedStream], format_: Format) -> None:
         self._streams = streams
         replay = upstream(Replay(runs_of(streams, format_), speed=0), client={"compat": "wide"})
-        self._app = App(replay, page=True, merge_deltas=False, allow_anonymous=True, allowed_hosts=LOCAL_HOSTS)
+        self._app = App(
+            replay,
+            store=MemoryStore(),  # given, so that nobody is warned: a recording can be played again
+            page=True,
+            merge_deltas=False,
+            allow_anonymous=True,
+            allowed_hosts=LOCAL_HOSTS,
+        )
         self.page = self._app.page
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
