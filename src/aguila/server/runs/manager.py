@@ -69,7 +69,7 @@ class Runs:
         self._agents = agents
         self._settings = settings
         self._warn = warn
-        self._queues = ThreadQueues()
+        self._queues = ThreadQueues(store)
         self._remote = RemoteRuns(store, self.owner, settings.lease)
         self._maintenance_tasks: list[asyncio.Task[None]] = []
         environment = Environment(

@@ -219,7 +219,7 @@ class LiveRun:
                 batch = await self._store.append(self.lease, events, end=end)
                 is_stored = True
                 if self._thread_ends is not None:
-                    thread_end = ThreadEnd(batch.last, self._end_ids, time.time())
+                    thread_end = ThreadEnd(batch.last, self._end_ids, self.lease.run_id, time.monotonic())
                     self._thread_ends.record(self.lease.scope, self.lease.thread_id, thread_end)
                 return end.outcome
             except StaleLease as error:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import random
+import time
+from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ from waiting import wait_until
 
 from aguila import App
 from aguila.codec import decode, encode
+from aguila.store import SQLiteStore
 from aguila.stream import Lineage
 
 Json = dict[str, Any]
@@ -48,9 +52,9 @@ def turn(server: Any, run_id: str, before: list[Json], *new: Json, **more: Any) 
     return [*before, *new, answer_of(events, run_id)]
 
 
-def is_queued(app: App) -> bool:
+def count_admitted(app: App) -> int:
     assert app._service is not None
-    return app._service.runs.capacity.total == 2
+    return app._service.runs.capacity.total
 
 
 def parents(server: Any) -> dict[str, str | None]:
@@ -193,11 +197,37 @@ def test_a_message_that_waited_for_a_run_continues_it(store: Any, history: Any) 
             agent.gate("r1").await_reached()
             agent.gate("r2").open()
             with Background(lambda: server.events(run_id="r2", messages=[one, user_json("u2", "two")])) as second:
-                wait_until(lambda: is_queued(app))
+                wait_until(lambda: count_admitted(app) == 2)
                 agent.gate("r1").open()
                 first.rest()
                 second.result()
         assert parents(server) == {"r1": None, "r2": None}
+
+
+def test_setting_the_clock_back_does_not_change_which_run_a_queued_message_continues(
+    tmp_path: Any, history: Any
+) -> None:
+    step = 0.0
+    store = SQLiteStore(tmp_path / "threads.db", clock=lambda: time.time() + step)
+    agent = Held()
+    one = user_json("u1", "one")
+    app = App(agent, store=store, history=history, busy="queue")
+    with serving(app) as server:
+        with server.run(run_id="r1", messages=[one]) as first, ExitStack() as stack:
+            agent.gate("r1").await_reached()
+            waiting = []
+            for number in (2, 3):
+                run_id, messages = f"r{number}", [one, user_json(f"u{number}", "more")]
+                agent.gate(run_id).open()
+                send = partial(server.events, run_id=run_id, messages=messages)
+                waiting.append(stack.enter_context(Background(send)))
+                wait_until(lambda count=number: count_admitted(app) == count)
+            step = -3600.0
+            agent.gate("r1").open()
+            first.rest()
+            for one_waiting in waiting:
+                one_waiting.result()
+        assert parents(server) == {"r1": None, "r2": None, "r3": None}
 
 
 def test_a_client_with_answer_ids_of_its_own_continues_the_latest_run(store: Any, history: Any) -> None:

@@ -82,7 +82,9 @@ def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
 
 
 async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has_ended() -> None:
-    queues, order = ThreadQueues(), list[str]()
+    store = MemoryStore()
+    await store.open()
+    queues, order = ThreadQueues(store), list[str]()
     gate = asyncio.Event()
 
     async def start(asked: StartRequest) -> StartResult:
@@ -108,6 +110,7 @@ async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has
     await asyncio.gather(*tasks)
     assert not queues.is_busy("a", "t")
     assert order == ["first", "second", "third", *(f"late {number:02}" for number in range(20))]
+    await store.close()
 
 
 def test_a_client_that_returns_to_a_run_does_not_wait_in_the_queue(store: Any) -> None:

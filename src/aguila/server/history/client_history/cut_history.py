@@ -87,13 +87,14 @@ MAX_THREADS: Final = 4096
 
 
 class ThreadEnd(msgspec.Struct, frozen=True):
-    """The end of a thread after a run: its last event, ids of messages that a history has unless it is cut, the time.
+    """The end of a thread after a run: its last event, and ids of messages that a history has unless it is cut.
 
-    ``ids`` is None if the run does not tell them.
+    ``ids`` is None if the run does not tell them. ``ended_at`` is a time of the monotonic clock.
     """
 
     last: int
     ids: frozenset[str] | None
+    run_id: str
     ended_at: float
 
 
@@ -124,7 +125,7 @@ class ThreadEnds:
         has_end = end.ids is not None and end.ids.issubset({message.id for message in input.messages})
         return end.last if has_end else None
 
-    def has_ended_since(self, scope: str, thread_id: str, time: float) -> bool:
-        """Return whether a run of the thread has ended in this process after a time, in seconds since the epoch."""
+    def find_ended_since(self, scope: str, thread_id: str, time: float) -> str | None:
+        """Return the latest run of the thread if it has ended in this process after a time of the monotonic clock."""
         end = self._ends.get((scope, thread_id))
-        return end is not None and end.ended_at > time
+        return None if end is None or end.ended_at <= time else end.run_id

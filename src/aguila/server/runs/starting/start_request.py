@@ -51,10 +51,10 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The place in the queue of the thread, with ``busy="queue"``."""
     cursor: int | None = None
     """The last event that the client has received, if it reconnects."""
-    received_at: float = msgspec.field(default_factory=time.time)
-    """When the request came, in seconds since the epoch."""
-    has_queued: bool = False
-    """Whether the request waited for others of its thread."""
+    received_at: float = msgspec.field(default_factory=time.monotonic)
+    """When the request came, on the monotonic clock."""
+    queued_after: int | None = None
+    """The last event of the thread when the request was queued behind others; None if it was not."""
     digest: str | None = None
     """The fingerprint, if it was computed in a thread because the body is large."""
 

@@ -26,6 +26,7 @@ from aguila.protocol import PROTOCOL_VERSION, Event, RunAgentInput, RunStartedEv
 from aguila.server.errors import Disconnected, Rejected, draining_error
 from aguila.server.history.client_history.agent_input import PreparedInput, prepare_input
 from aguila.server.history.client_history.cut_history import infer_parent
+from aguila.server.history.projection import Projection
 from aguila.server.interrupts.derived_runs import find_run_using, resolve_run
 from aguila.server.interrupts.langgraph_pages import has_command_answer, translate_command
 from aguila.server.interrupts.plan import ResumePlan, plan_resume, plan_without_answers
@@ -87,7 +88,7 @@ class RunStarter:
         # the first attempt reads nothing from the store. Only if it fails, everything is looked at.
         has_answers = bool(request.input.resume) or has_command_answer(request.input)
         is_optimistic = not has_answers
-        has_waited = request.has_queued
+        waited_for: str | None = None  # the first run that this request was refused for
         while True:
             if self._draining.is_set():
                 raise draining_error()
@@ -98,7 +99,7 @@ class RunStarter:
                 if isinstance(resolved, RunRecord):
                     return StartResult(record=resolved)
             try:
-                place = await self._find_place(resolved, has_waited, is_optimistic)
+                place = await self._find_place(resolved, waited_for, is_optimistic)
                 prepared, plan = await self._plan(resolved, place, is_optimistic)
             except Rejected:
                 found = await self.find_started(request) or await self._find_using(resolved)
@@ -122,7 +123,7 @@ class RunStarter:
                     message = "this run id was used on this thread for another request; use a new run id"
                     raise Rejected(409, "run_exists", message, "/runId") from None
             except ThreadBusy as error:
-                has_waited = True
+                waited_for = error.run.run_id if waited_for is None else waited_for
                 # Otherwise check first whether this request is valid.
                 if not is_optimistic and not request.is_disconnected():
                     found = await self._find_using(resolved)
@@ -188,7 +189,7 @@ class RunStarter:
             request = translated
         return await resolve_run(request, self._store)
 
-    async def _find_place(self, request: StartRequest, has_waited: bool, is_optimistic: bool) -> _Place:
+    async def _find_place(self, request: StartRequest, waited_for: str | None, is_optimistic: bool) -> _Place:
         """Find the run that a request continues, if it names none."""
         sent = request.input
         if sent.parent_run_id is not None or not sent.messages:
@@ -202,14 +203,24 @@ class RunStarter:
         if latest is None:
             return _Place(after=0)
         parent = infer_parent(sent, latest)
-        has_waited = has_waited or environment.thread_ends.has_ended_since(
-            request.scope, sent.thread_id, request.received_at
-        )
-        if parent is not None and has_waited:
-            runs = await self._store.runs(request.scope, sent.thread_id)
-            unseen = [run for run in runs if run.ended_at is None or run.ended_at > request.received_at] or runs[-1:]
-            parent = infer_parent(sent, latest, unseen[0].run_id)
+        if parent is not None:
+            unseen = await self._find_unseen(request, waited_for, latest)
+            parent = parent if unseen is None else infer_parent(sent, latest, unseen)
         return _Place(parent=parent, after=latest.last)
+
+    async def _find_unseen(self, request: StartRequest, waited_for: str | None, latest: Projection) -> str | None:
+        """Return the first run of the thread that had not ended when the request came; None if there is none.
+
+        Decided by sequence numbers and the monotonic clock: the times of the store may jump.
+        """
+        scope, thread_id = request.scope, request.input.thread_id
+        ended = self._environment.thread_ends.find_ended_since(scope, thread_id, request.received_at)
+        unseen = {waited_for, ended}
+        if request.queued_after is not None:
+            runs = await self._store.runs(scope, thread_id)
+            unseen.add(next((run.run_id for run in runs if run.last > request.queued_after), None))
+        nodes = [latest.tree[run_id] for run_id in unseen if run_id is not None and run_id in latest.tree]
+        return min(nodes, key=lambda node: node.index).run_id if nodes else None
 
     async def _plan(
         self, request: StartRequest, place: _Place, is_optimistic: bool

@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from msgspec.structs import replace
 
-from aguila.errors import StoreError
+from aguila.errors import NotFound, StoreError
 from aguila.server.errors import Disconnected, Rejected
 from aguila.server.runs.starting.start_request import QueueTicket, StartRequest, StartResult
 from aguila.server.runs.viewers import Key
+from aguila.store import Store
 
 _log = logging.getLogger("aguila.server")
 
@@ -34,7 +36,8 @@ class _ThreadQueue:
 class ThreadQueues:
     """The queued requests of this process. On each thread they start one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, store: Store) -> None:
+        self._store = store
         self._queues: dict[tuple[str, str], _ThreadQueue] = {}
         self._waiting: dict[Key, set[QueueTicket]] = {}
         self._withdrawn: set[asyncio.Task[StartResult]] = set()
@@ -89,17 +92,28 @@ class ThreadQueues:
         key = (request.scope, request.input.thread_id)
         queue = self._queues.setdefault(key, _ThreadQueue())
         queue.users += 1
-        if queue.lock.locked():
-            request = replace(request, has_queued=True)
+        # Read while the request waits: to read first would let a later request overtake it.
+        reading = asyncio.ensure_future(self._read_last(*key)) if queue.lock.locked() else None
         try:
             async with queue.lock:
                 if request.is_disconnected():
                     raise Disconnected
+                if reading is not None:
+                    request = replace(request, queued_after=await reading)
                 return await start(request)
         finally:
+            if reading is not None:
+                _discard(reading)
             queue.users -= 1
             if not queue.users:  # not "if the lock is free": a waiter that was woken has not taken it yet
                 del self._queues[key]
+
+    async def _read_last(self, scope: str, thread_id: str) -> int:
+        """Return the number of the last event of a thread."""
+        try:
+            return (await self._store.thread(scope, thread_id)).last
+        except NotFound:
+            return 0
 
     def _end_withdrawn(self, task: asyncio.Task[StartResult]) -> None:
         self._withdrawn.discard(task)
@@ -112,3 +126,9 @@ class ThreadQueues:
 
 def _has_begun(task: asyncio.Future[StartResult]) -> bool:
     return not task.cancelled() and task.exception() is None and task.result().live is not None
+
+
+def _discard(task: asyncio.Future[Any]) -> None:
+    """Stop a task whose result is not needed, or not any more."""
+    if not task.cancel() and not task.cancelled():
+        task.exception()  # otherwise asyncio logs it
