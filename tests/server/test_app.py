@@ -10,6 +10,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from fastapi import FastAPI
 from serving import Held, run_input, serving, types
@@ -125,7 +126,8 @@ async def post(app: App, run_id: str, headers: tuple[tuple[bytes, bytes], ...] =
         sent.append(message)
 
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "root_path": ""}
-    await app({**scope, "headers": [(b"content-type", b"application/json"), *headers]}, receive, send)
+    own = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    await app({**scope, "headers": [*own, *headers]}, receive, send)
     return sent
 
 
@@ -485,6 +487,15 @@ def test_answers_are_counted_before_they_are_looked_at() -> None:
         assert json.loads(stream.response.read())["error"]["code"] == "too_many_answers"
 
 
+@pytest.mark.anyio
+@pytest.mark.parametrize("url", ["http://testserver", "http://test", "http://agent.test:8000", "http://localhost"])
+async def test_test_clients_in_the_same_process_reach_an_app_by_their_names(url: str) -> None:
+    app = App(agent)
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url=url) as client:
+        assert (await client.get("/capabilities")).status_code == 200
+    await app.close()
+
+
 @pytest.mark.parametrize(
     ("options", "server", "host", "status"),
     [
@@ -493,6 +504,17 @@ def test_answers_are_counted_before_they_are_looked_at() -> None:
         ({}, "127.0.0.1", "evil.example", 403),
         ({}, "192.0.2.1", "evil.example", 403),
         ({}, "/run/app.sock", "evil.example", 403),
+        ({}, "AddressFamily.AF_UNIX:/run/app.sock", "evil.example", 403),
+        ({}, "evil.site", "evil.site", 403),
+        ({}, None, "evil.site", 403),
+        ({}, None, "testserver", 403),
+        ({}, None, "localhost:8000", 200),
+        ({}, "testserver", "testserver", 200),
+        ({}, "app.test", "app.test:8000", 200),
+        ({}, "testserver", "evil.site", 403),
+        ({"allowed_hosts": ["site.example"]}, None, "site.example", 200),
+        ({"authenticate": lambda request: "me"}, None, "site.example", 200),
+        ({"authenticate": lambda request: "me"}, "/run/app.sock", "site.example", 200),
         ({"allowed_hosts": ["site.example"]}, "192.0.2.1", "site.example", 200),
         ({"allowed_hosts": ["*"]}, "127.0.0.1", "site.example", 200),
         ({"authenticate": lambda request: "me"}, "192.0.2.1", "site.example", 200),
@@ -502,22 +524,26 @@ def test_answers_are_counted_before_they_are_looked_at() -> None:
 )
 @pytest.mark.anyio
 async def test_by_default_only_loopback_names_reach_an_app_without_credentials(
-    options: Any, server: str, host: str, status: int
+    options: Any, server: str | None, host: str, status: int
 ) -> None:
     async def agent(run: Any) -> None: ...
 
     statuses: dict[str, int] = {}
+    bodies: dict[str, bytes] = {"/capabilities": b"", "/healthz": b""}
     app = App(agent, **options)
     for path in ("/capabilities", "/healthz"):
 
         async def send(message: Any, path: str = path) -> None:
             statuses.setdefault(path, message.get("status"))
+            bodies[path] += message.get("body", b"")
 
         async def receive() -> Any:
             return {"type": "http.request", "body": b"", "more_body": False}
 
         headers = [(b"host", host.encode())]
-        scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "server": (server, 8000)}
+        address = None if server is None else (server, 8000)
+        scope = {"type": "http", "method": "GET", "path": path, "headers": headers, "server": address}
         await app({**scope, "query_string": b"", "root_path": ""}, receive, send)
     assert statuses == {"/capabilities": status, "/healthz": 200}
+    assert (b"add it with App(allowed_hosts=[...])" in bodies["/capabilities"]) == (status == 403)
     await app.close()

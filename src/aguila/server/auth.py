@@ -109,6 +109,7 @@ def _convert_http_exception(error: Exception) -> Rejected | None:
 
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+_RESERVED_DOMAINS: Final = frozenset({"example", "invalid", "localhost", "test"})
 
 
 class Hosts:
@@ -117,6 +118,10 @@ class Hosts:
     This protects against DNS rebinding: a foreign page whose host name resolves to this machine has the same origin
     for a browser, but its requests carry the foreign host name. None allows the names of the loopback interface only,
     if callers need no credentials or the server listens on a loopback address. Other servers then allow all.
+
+    A server that listens on a Unix socket tells a path, or nothing. A test client, such as ``httpx.ASGITransport`` or
+    Starlette's ``TestClient``, calls the app itself and tells the name in its URL. That name is allowed by default if
+    public DNS cannot have it, such as ``testserver`` or ``app.test``.
     """
 
     def __init__(self, allowed: Iterable[str] | None, *, is_anonymous: bool) -> None:
@@ -133,9 +138,9 @@ class Hosts:
         if not self._is_default:
             return False
         address = _ip_address(server)
-        if address is None and not str(server).startswith("/"):
-            return True  # a test calls the app in its own process, with any name; servers give addresses and paths
-        return not self._is_anonymous and (address is None or not address.is_loopback)
+        if address is not None and address.is_loopback:
+            return False
+        return not self._is_anonymous or (server == _host_name(host) and _is_private_name(server))
 
     def check(self, request: Request) -> None:
         """Raise ``Rejected`` (403) if the ``Host`` of a request is not allowed, or is missing."""
@@ -153,6 +158,11 @@ def _ip_address(text: Any) -> IPv4Address | IPv6Address | None:
         return ip_address(text)
     except ValueError:
         return None
+
+
+def _is_private_name(name: str) -> bool:
+    """Return whether public DNS cannot have a name: it is a single word, or below a reserved domain (RFC 6761)."""
+    return name.rpartition(".")[2] in _RESERVED_DOMAINS or set(name).isdisjoint(".:/")
 
 
 @lru_cache(256)
