@@ -1,9 +1,9 @@
 """A file of 20 MiB through the server and the client: how much memory it takes, and for how long a loop is held.
 
-The server runs in a process of its own and measures itself (``tests/support/large_app.py``). A loop is held for as long
-as a task that wants to run every 2 ms has to wait at the longest. By the clock this says more about other things, on a
-machine that is busy with them, so of three rounds the best one counts. What the loop's own thread worked meanwhile, and
-the memory, are those of the worst round.
+The server runs in a process of its own and measures itself (``tests/support/large_files/app.py``). A loop is held for
+as long as a task that wants to run every 2 ms has to wait at the longest. By the clock this says more about other
+things, on a machine that is busy with them, so of three rounds the best one counts. What the loop's own thread worked
+meanwhile, and the memory, are those of the worst round.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HELD = 50
 
 
 def rows() -> Iterator[dict[str, Any]]:
-    import large_kit as kit
+    from large_files import kit
 
     ways: dict[str, Callable[[Any], dict[str, Any]]] = {
         "in a request": kit.come_in,
@@ -69,7 +69,7 @@ def rows() -> Iterator[dict[str, Any]]:
 
 
 def _measured(is_durable: bool, way: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    import large_kit as kit
+    from large_files import kit
 
     with tempfile.TemporaryDirectory() as folder:
         server = kit.Measured(Path(folder), is_durable=is_durable)
@@ -80,7 +80,7 @@ def _measured(is_durable: bool, way: Callable[[Any], dict[str, Any]]) -> dict[st
 
 
 def _client() -> float:
-    import large_kit as kit
+    from large_files import kit
 
     with tempfile.TemporaryDirectory() as folder:
         server = kit.Measured(Path(folder), is_durable=False)

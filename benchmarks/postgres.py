@@ -25,7 +25,7 @@ from benchmarks import server, store
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
-from postgres_cluster import Cluster, find_programs, make_folder
+from stores.postgres_cluster import Cluster, find_programs, make_folder
 
 PROCESSES = (1, 2, 4)
 WAKEUPS = 200

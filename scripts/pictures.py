@@ -24,10 +24,10 @@ from pathlib import Path
 import httpx2
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
-from commands import aguila_serve
 from frontends_matrix import CHROMIUM_FLAGS
 from inspector_page import InspectorPage
 from playwright.sync_api import Browser, Page, expect, sync_playwright
+from processes.commands import aguila_serve
 from recipes import CHROMIUM, REPOSITORY, MissingTool, require_tools
 from rich.console import Console
 from rich.text import Text

@@ -15,14 +15,14 @@ def anyio_backend() -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    from postgres_cluster import FOLDER, make_folder
+    from stores.postgres_cluster import FOLDER, make_folder
 
     if not hasattr(config, "workerinput"):
         os.environ[FOLDER] = str(make_folder())
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    from postgres_cluster import stop_shared
+    from stores.postgres_cluster import stop_shared
 
     if not hasattr(config, "workerinput"):
         stop_shared()
@@ -31,7 +31,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def postgres() -> str:
     """The DSN of the PostgreSQL server of this test run."""
-    from postgres_cluster import find_programs, shared_dsn
+    from stores.postgres_cluster import find_programs, shared_dsn
 
     if "AGUILA_POSTGRES" not in os.environ and find_programs() is None:
         reason = "PostgreSQL is not installed: apt-get install postgresql, or set AGUILA_POSTGRES to a DSN"

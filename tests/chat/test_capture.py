@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from builders import chat_user
-from chat_capture import Scenario, capture, pretty
+from chats.capture import Scenario, capture, pretty
 
 from aguila.chat import (
     ApprovalRequestContent,

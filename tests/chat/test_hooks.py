@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chat_streams import chat_update, of_type, run_input, stream, updates_of, without_boundaries
+from chats.chat_streams import chat_update, of_type, run_input, stream, updates_of, without_boundaries
 from hypothesis import given, settings
 
 from aguila.chat import (

@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 import pytest
-from chat_streams import chat_update, run_input, stream
-from node import run_node
+from chats.chat_streams import chat_update, run_input, stream
+from processes.node import run_node
 
 from aguila.chat import (
     ApprovalRequestContent,

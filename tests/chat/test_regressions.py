@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from chat_streams import chat_update, of_type, run_input, stream, updates_of, without_boundaries
+from chats.chat_streams import chat_update, of_type, run_input, stream, updates_of, without_boundaries
 
 from aguila.chat import (
     ApprovalRequestContent,

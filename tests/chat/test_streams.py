@@ -8,10 +8,18 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from chat_streams import chat_update, of_type, run_input, stream, updates_of, verify_as_producer, without_boundaries
+from chats.chat_streams import (
+    chat_update,
+    of_type,
+    run_input,
+    stream,
+    updates_of,
+    verify_as_producer,
+    without_boundaries,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_streams import streams
+from streams.random_streams import streams
 
 from aguila.chat import (
     ApprovalRequestContent,

@@ -1,7 +1,7 @@
 """A store with every feature of the demo, for the commands that read stores."""
 
 import pytest
-from demo_store import Demo, seen, served, show_features
+from stores.demo_store import Demo, seen, served, show_features
 
 
 @pytest.fixture(scope="session")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from builders import RUN_FINISHED, run_finished_json, run_started_json, text_message_json
-from commands import Command, aguila_serve
-from every_event import every_event
-from forked import aguila
+from processes.commands import Command, aguila_serve
+from processes.forked import aguila
+from processes.terminal import Terminal
 from rich.console import Console
 from scripted_server import Answer, ScriptedServer, frames
-from terminal import Terminal
+from streams.every_event import every_event
 from waiting import wait_until
 
 from aguila.cli.chat import ask_for

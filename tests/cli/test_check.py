@@ -19,7 +19,7 @@ from builders import (
     text_message_json,
     tool_call_json,
 )
-from forked import aguila
+from processes.forked import aguila
 from scripted_server import Answer, ScriptedServer, frames
 
 from aguila.cli import demo

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from builders import run_finished_json, run_started_json
-from every_event import every_event
-from forked import aguila
+from processes.forked import aguila
+from streams.every_event import every_event
 
 from aguila.cli.convert import CannotConvert, compacted, convert, written
 from aguila.codec import decode_event

@@ -7,9 +7,9 @@ from itertools import permutations
 from pathlib import Path
 
 import pytest
-from every_event import every_event
-from forked import aguila
-from protobuf_losses import after_protobuf
+from processes.forked import aguila
+from streams.every_event import every_event
+from streams.protobuf_losses import after_protobuf
 
 from aguila.cli.convert import CannotConvert, convert, written
 from aguila.codec import decode_event, encode_event

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from builders import user_json
-from commands import aguila_serve
+from processes.commands import aguila_serve
 from serving import Held, check_valid, serving, text_of
 from typer.testing import CliRunner
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json
-from every_event import every_event
-from forked import aguila
+from processes.forked import aguila
 from scripted_server import Answer, ScriptedServer, frame, frames
+from streams.every_event import every_event
 
 from aguila.cli.convert import written
 from aguila.codec import decode_event

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from builders import run_finished_json, run_started_json, text_message_json
-from commands import Command
-from every_event import every_event
-from forked import aguila
 from ports import free_port
+from processes.commands import Command
+from processes.forked import aguila
+from streams.every_event import every_event
 
 from aguila.cli.convert import written
 from aguila.cli.replay import Replay, runs_of

@@ -15,13 +15,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import forked
 import httpx2
 import msgspec
 import pydantic.fields  # noqa: F401 - typer imports it on first use, which fails while sys.modules is replaced
 import pytest
 import uvicorn
-from commands import Command, aguila_serve
+from processes import forked
+from processes.commands import Command, aguila_serve
 from serving import REPOSITORY, check_valid, text_of, types
 from typer.testing import CliRunner
 from waiting import DEADLINE, wait_until

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from demo_store import Demo, aguila, seen, served
 from serving import serving
+from stores.demo_store import Demo, aguila, seen, served
 
 from aguila import App
 from aguila.cli.demo import agent

@@ -6,8 +6,8 @@ import asyncio
 import json
 
 import asyncpg
-from demo_store import Demo, aguila, seen
 from serving import serving
+from stores.demo_store import Demo, aguila, seen
 
 from aguila import App
 from aguila.cli.demo import agent

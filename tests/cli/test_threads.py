@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from demo_store import Demo, aguila, seen, served
+from stores.demo_store import Demo, aguila, seen, served
 
 
 def test_exported_and_imported_threads_are_the_same_through_the_api(demo: Demo, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from chat_app import URL, chat, chatting
+from chats.chat_app import URL, chat, chatting
 
 import aguila
 from aguila import App, AsyncClient, ChatClient

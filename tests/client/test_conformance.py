@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from conformance import PRODUCER_DUTIES, STREAMS, Seen, failures, load_cases
 from scripted_server import Answer, ScriptedServer, frame
+from streams.conformance import PRODUCER_DUTIES, STREAMS, Seen, failures, load_cases
 
 from aguila.codec import decode_event, encode
 from aguila.codec.protobuf import ProtobufEncoder

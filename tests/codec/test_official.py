@@ -15,7 +15,7 @@ import pytest
 from ag_ui.encoder import EventEncoder
 from hypothesis import given, settings
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from vectors import INVALID, VALID, Vector
+from streams.vectors import INVALID, VALID, Vector
 
 import aguila.protocol as protocol
 from aguila.codec import Notice, decode, encode

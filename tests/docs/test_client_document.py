@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import forked
 import pytest
-from commands import aguila_serve
+from processes import forked
+from processes.commands import aguila_serve
 from serving import REPOSITORY
 
 from aguila.cli.demo import png

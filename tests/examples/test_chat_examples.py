@@ -7,8 +7,8 @@ import zlib
 from pathlib import Path
 
 import pytest
-from commands import aguila_serve, example
-from forked import run_script
+from processes.commands import aguila_serve, example
+from processes.forked import run_script
 from serving import REPOSITORY, check_valid, text_of
 
 from aguila.stream import consume

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import Command, aguila_serve
-from forked import run_script
+from processes.commands import Command, aguila_serve
+from processes.forked import run_script
 from serving import REPOSITORY
 from waiting import DEADLINE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from forked import run_script
+from processes.forked import run_script
 from serving import REPOSITORY
 
 NAMES = ["19_events.py", "20_saved_history.py", "21_multimodal.py", "22_branching.py", "23_compaction.py"]

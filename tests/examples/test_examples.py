@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from builders import user_json
-from commands import Command, example
+from processes.commands import Command, example
 from serving import REPOSITORY, check_valid, text_of, types
 
 from aguila.stream import consume

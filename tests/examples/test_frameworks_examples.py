@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from commands import example
+from processes.commands import example
 from serving import check_valid, text_of
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from builders import user_json
-from commands import example
-from model_server import aimock
+from models.model_server import aimock
+from processes.commands import example
 from serving import REPOSITORY, check_valid, text_of
 
 Json = dict[str, Any]

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from faults_agents import BAD, SECRET
-from faults_kit import Worker, report, scaled, terminal, workers
+from faults.bad_agents import BAD, SECRET
+from faults.kit import Worker, report, scaled, terminal, workers
 from serving import check_valid, run_input
 
 

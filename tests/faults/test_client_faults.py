@@ -17,8 +17,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from cutting_proxy import CuttingProxy
-from faults_kit import PATIENCE, Effects, Worker, events_of, report, scaled, terminal, workers
+from faults.cutting_proxy import CuttingProxy
+from faults.kit import PATIENCE, Effects, Worker, events_of, report, scaled, terminal, workers
 from serving import check_valid
 from waiting import wait_until
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from faults_kit import PATIENCE, Valve, Viewer, act, report, scaled, within_deadline, workers
+from faults.kit import PATIENCE, Valve, Viewer, act, report, scaled, within_deadline, workers
 from waiting import wait_until_async
 
 pytestmark = pytest.mark.anyio

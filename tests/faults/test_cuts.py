@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults_kit import Frames, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
+from faults.kit import Frames, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
 from serving import check_valid, types
 
 pytestmark = pytest.mark.anyio

@@ -21,9 +21,9 @@ from typing import Any
 
 import httpx2
 import pytest
-from commands import Command, aguila_serve
-from faults_kit import PATIENCE, terminal
+from faults.kit import PATIENCE, terminal
 from ports import free_port
+from processes.commands import Command, aguila_serve
 from serving import Background, Peer, Server, check_valid, run_input, serving
 from waiting import wait_until
 

@@ -12,10 +12,9 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-import hostile
 import pytest
 from cpu_bounds import allowed, frozen_heap
-from faults_kit import report, scaled
+from faults.kit import report, scaled
 from in_process import Reader, Slices
 from serving import run_input
 
@@ -24,6 +23,7 @@ from aguila.client.transports.asgi import ASGITransport
 from aguila.errors import AguilaError
 from aguila.frameworks import upstream
 from aguila.store import MemoryStore, SQLiteStore
+from faults import hostile
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from faults_kit import (
+from faults.kit import (
     PATIENCE,
     Effects,
     Viewer,

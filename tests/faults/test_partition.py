@@ -21,10 +21,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from database_link import DatabaseLink
-from faults_kit import LONG, PATIENCE, Valve, Viewer, act, events_of, terminal
-from postgres_cluster import Cluster, find_programs, make_folder
+from faults.database_link import DatabaseLink
+from faults.kit import LONG, PATIENCE, Valve, Viewer, act, events_of, terminal
 from serving import REPOSITORY
+from stores.postgres_cluster import Cluster, find_programs, make_folder
 from waiting import DEADLINE, wait_until, wait_until_async
 
 from aguila.store import PostgresStore, RunEnd
@@ -187,7 +187,7 @@ class Server:
             "app": {"lease": 60.0, "store_patience": PATIENCE},
         }
         log = folder / f"server-{Server.count}.log"
-        self._process = start(place.command(str(SUPPORT / "faults_app.py"), json.dumps(settings)), log)
+        self._process = start(place.command(str(SUPPORT / "faults" / "app.py"), json.dumps(settings)), log)
 
         def is_up() -> bool:
             assert self._process.poll() is None, log.read_text()
@@ -208,7 +208,9 @@ async def test_a_server_that_is_cut_off_loses_its_run_and_nothing_else(
     store = PostgresStore(cluster.dsn, patience=30.0)
     await store.open()
     output = Path(cluster.folder, "appended")
-    process = start(place.command(str(SUPPORT / "postgres_appender.py"), place.dsn(cluster), "aguila"), output)
+    process = start(
+        place.command(str(SUPPORT / "stores" / "postgres_appender.py"), place.dsn(cluster), "aguila"), output
+    )
     try:
 
         def printed() -> list[str]:

@@ -17,9 +17,9 @@ from typing import Any
 
 import asyncpg
 import pytest
-from database_link import DatabaseLink
-from faults_kit import Effects, Frames, Viewer, Worker, act, events_of, report, scaled, terminal, within_deadline
-from postgres_cluster import Cluster, find_programs, make_folder
+from faults.database_link import DatabaseLink
+from faults.kit import Effects, Frames, Viewer, Worker, act, events_of, report, scaled, terminal, within_deadline
+from stores.postgres_cluster import Cluster, find_programs, make_folder
 from waiting import DEADLINE
 
 FAULTS = int(os.environ.get("AGUILA_POSTGRES_FAULTS", scaled(20, 1020)))

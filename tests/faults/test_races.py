@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults_kit import Effects, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
+from faults.kit import Effects, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
 from serving import check_valid, text_of, types
 
 pytestmark = pytest.mark.anyio

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults_kit import PATIENCE, Effects, Valve, Worker, act, report, scaled, workers
+from faults.kit import PATIENCE, Effects, Valve, Worker, act, report, scaled, workers
 from serving import Stream, check_valid, text_of
 from waiting import wait_until
 

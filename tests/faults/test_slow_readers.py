@@ -7,7 +7,7 @@ import resource
 from pathlib import Path
 
 import pytest
-from faults_kit import PATIENCE, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
+from faults.kit import PATIENCE, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
 from serving import check_valid
 from waiting import wait_until, wait_until_async
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from faults_kit import PATIENCE, Viewer, Worker, act, events_of, report, scaled, terminal, within_deadline, workers
+from faults.kit import PATIENCE, Viewer, Worker, act, events_of, report, scaled, terminal, within_deadline, workers
 from serving import check_valid
 from waiting import wait_until, wait_until_async
 

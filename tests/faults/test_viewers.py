@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from faults_kit import Effects, Valve, Worker, act, report, scaled, workers
+from faults.kit import Effects, Valve, Worker, act, report, scaled, workers
 from serving import Background, Stream
 from waiting import wait_until
 

@@ -7,8 +7,8 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from every_event import every_event
 from serving import serving
+from streams.every_event import every_event
 
 from aguila import App
 from aguila.codec import EventDecoder, Notice, decode, decode_event, encode

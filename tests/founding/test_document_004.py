@@ -9,8 +9,8 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from protobuf_losses import after_protobuf
 from serving import serving
+from streams.protobuf_losses import after_protobuf
 
 from aguila import App, protocol
 from aguila.chat import tool

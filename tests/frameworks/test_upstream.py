@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from builders import user_json
-from cutting_proxy import CuttingProxy
+from faults.cutting_proxy import CuttingProxy
 from serving import Gate, Held, check_valid, run_input, server_process, serving, text_of, types
 from waiting import wait_until
 

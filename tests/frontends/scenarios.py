@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from cutting_proxy import CuttingProxy
+from faults.cutting_proxy import CuttingProxy
 from front_ends import FrontEnd
 from playwright.sync_api import expect
 from waiting import wait_until

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, get_args
 
-from vectors import INVALID, VALID
+from streams.vectors import INVALID, VALID
 
 from aguila.codec import decode, encode
 from aguila.codec.protobuf import ProtobufEncoder

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from broken_streams import OPAQUE, Case, Raw
+from streams.broken_streams import OPAQUE, Case, Raw
 
 from aguila.errors import PatchError
 from aguila.protocol.events import EventType

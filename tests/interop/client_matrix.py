@@ -17,8 +17,8 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))
 
-from commands import aguila_serve
-from node import INTEROP, run_node
+from processes.commands import aguila_serve
+from processes.node import INTEROP, run_node
 
 from aguila.cli.demo import A2UI_CATALOG
 

@@ -28,8 +28,6 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from broken_streams import KINDS, TEXT_DAMAGE, Case, Raw, random_case
-
 sys.path.append(str(Path(__file__).resolve().parent.parent / "support"))
 
 import msgspec
@@ -76,7 +74,8 @@ from causes import (
     without_value_type,
     writes_onto_parts,
 )
-from node import FOLDER, node_path
+from processes.node import FOLDER, node_path
+from streams.broken_streams import KINDS, TEXT_DAMAGE, Case, Raw, random_case
 
 from aguila.codec.json.decoder import decode
 from aguila.errors import ProtocolError, StreamTruncated

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from node import run_node
+from processes.node import run_node
 from serving import serving
 
 from aguila import App, Client

@@ -11,7 +11,7 @@ import pytest
 sys.path.append(str(Path(__file__).parent))
 
 from client_matrix import FEATURES, PAGE, VERSIONS, Broken, drive, judge, observe, page
-from commands import aguila_serve
+from processes.commands import aguila_serve
 
 from aguila.cli import demo
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from builders import UNVERSIONED_RUN_STARTED, run_finished_json, user_json
-from node import CLIENTS, run_node
-from vectors import VALID
+from processes.node import CLIENTS, run_node
+from streams.vectors import VALID
 
 from aguila.codec import decode_event, encode
 from aguila.codec.dialects import GENERATIONS, UNDECLARED, UNDECLARED_WITH_SUBAGENTS, Dialect, Translator

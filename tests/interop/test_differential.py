@@ -4,7 +4,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from broken_streams import KINDS, Case, random_case
+from streams.broken_streams import KINDS, Case, random_case
 
 sys.path.append(str(Path(__file__).parent))
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from commands import aguila_serve
-from node import CLIENTS, run_node
+from processes.commands import aguila_serve
+from processes.node import CLIENTS, run_node
 
 VERSIONS = ("0.0.40", "0.0.53", "1.0.0")
 

@@ -7,8 +7,8 @@ import random
 from typing import Any
 
 import pytest
-from node import run_node
-from stored_threads import hydrate, log_after, random_runs, store_event
+from processes.node import run_node
+from stores.stored_threads import hydrate, log_after, random_runs, store_event
 
 from aguila.codec.sse import SSEEncoder
 from aguila.protocol import Event, RunStartedEvent, StateSnapshotEvent, ToolCallResultEvent

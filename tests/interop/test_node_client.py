@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from commands import aguila_serve
-from node import run_node
+from processes.commands import aguila_serve
+from processes.node import run_node
 
 from aguila.cli.demo import A2UI_CATALOG, FEATURES
 

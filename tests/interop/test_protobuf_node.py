@@ -11,9 +11,9 @@ import msgspec
 import pytest
 from builders import RUN_FINISHED
 from hypothesis import HealthCheck, Phase, given, settings
-from node import run_node
-from protobuf_bytes import framed
-from protobuf_losses import after_protobuf
+from processes.node import run_node
+from streams.protobuf_bytes import framed
+from streams.protobuf_losses import after_protobuf
 
 from aguila.codec import encode
 from aguila.codec.protobuf import ProtobufDecoder, ProtobufEncoder, decode_frame

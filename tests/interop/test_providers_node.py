@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from model_server import PROVIDERS, Json, Relay, agent_for, aimock, turn_fixtures
-from node import run_node
+from models.model_server import PROVIDERS, Json, Relay, agent_for, aimock, turn_fixtures
+from processes.node import run_node
 from serving import serving
 
 from aguila import App

@@ -6,8 +6,8 @@ import json
 from typing import Any
 
 import pytest
-from failing_agent import Failing
-from node import run_node
+from faults.failing_agent import Failing
+from processes.node import run_node
 from serving import serving
 
 from aguila import App

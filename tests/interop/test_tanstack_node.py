@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import aguila_serve
-from node import INTEROP, run_node
+from processes.commands import aguila_serve
+from processes.node import INTEROP, run_node
 
 from aguila.server.tanstack.events import to_canonical_json
 

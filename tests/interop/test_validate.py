@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from ag_ui_validate.transport import TransportOptions, validate_body
-from commands import Command, aguila_serve
+from processes.commands import Command, aguila_serve
 from serving import Stream
 
 from aguila.cli.demo import FEATURES

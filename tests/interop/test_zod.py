@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 import pytest
 from hypothesis import given, settings
-from node import run_node
-from vectors import INVALID, VALID, Vector
+from processes.node import run_node
+from streams.vectors import INVALID, VALID, Vector
 
 import aguila.protocol as protocol
 from aguila.codec import decode, encode

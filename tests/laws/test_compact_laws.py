@@ -5,7 +5,7 @@ from collections import Counter
 from builders import ignore
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_streams import streams
+from streams.random_streams import streams
 
 from aguila.errors import SequenceError
 from aguila.protocol import (

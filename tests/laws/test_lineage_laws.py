@@ -2,7 +2,7 @@
 
 from builders import ignore
 from hypothesis import given, settings
-from random_streams import streams
+from streams.random_streams import streams
 
 from aguila.protocol import RunStartedEvent
 from aguila.stream.lineage import Lineage

@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_streams import streams
+from streams.random_streams import streams
 
 from aguila.codec import decode_event, encode_event
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent

@@ -8,7 +8,7 @@ from typing import Any
 from builders import RUN_FINISHED, RUN_STARTED
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_streams import streams
+from streams.random_streams import streams
 
 from aguila.codec import encode_event
 from aguila.errors import SequenceError

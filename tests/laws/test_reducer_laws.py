@@ -6,7 +6,7 @@ from collections import Counter
 from builders import ignore
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_streams import random_stream, streams
+from streams.random_streams import random_stream, streams
 
 from aguila.protocol import EventType, TextMessageChunkEvent, TextMessageContentEvent
 from aguila.stream.chunks import expand_chunks

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from commands import Command
 from ports import free_port
+from processes.commands import Command
 from waiting import DEADLINE
 
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE

@@ -16,7 +16,7 @@ OLDEST = ROOT / ".venv" / "oldest"
 CONVERT = """
 import json, warnings
 warnings.simplefilter("ignore", DeprecationWarning)
-from vectors import VALID
+from streams.vectors import VALID
 from aguila.codec import decode
 from aguila.codec.official import from_official, to_official
 from aguila.errors import EncodeError

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from builders import ignore
-from conformance import STREAMS, Seen, expectations, failures, load_cases
-from node import run_node
-from random_streams import random_stream
+from processes.node import run_node
+from streams.conformance import STREAMS, Seen, expectations, failures, load_cases
+from streams.random_streams import random_stream
 
 from aguila.codec import EventDecoder, decode, encode
 from aguila.errors import ProtocolError

@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from node import run_node
+from processes.node import run_node
 
 WEB = Path(__file__).parents[2] / "web"
 STARTED = {"type": "RUN_STARTED", "threadId": "t", "runId": "r"}

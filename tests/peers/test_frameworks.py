@@ -13,7 +13,7 @@ import pytest
 from environments import FRAMEWORKS, HERE, OWN_VARIABLES, REPOSITORY, Blocked, Peer, interpreter, peer_named, versions
 from features import FRAMEWORK_FEATURES, Trial
 from matrix import Features, try_peer
-from model_server import Recorded, stream
+from models.model_server import Recorded, stream
 from serving import Peer as HTTPPeer
 from serving import check_valid
 from tables import FAULTS, TABLES, Cell, Results, documents

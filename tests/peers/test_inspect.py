@@ -12,11 +12,11 @@ from typing import Any
 
 import httpx2
 import pytest
-from commands import aguila_serve
 from environments import Peer, peer_named, running
 from features import FEATURES, FRAMEWORK_FEATURES
 from matrix import Gateway, try_feature
-from node import node_path
+from processes.commands import aguila_serve
+from processes.node import node_path
 from tables import Cell
 
 REMARKS = (

@@ -9,7 +9,7 @@ from builders import run_finished_json
 from environments import PEERS, Peer, Running, peer_named, versions
 from features import FEATURES, Trial
 from matrix import try_peer
-from node import node_path
+from processes.node import node_path
 from tables import PEERS_PAGE, Cell, Column, peers_page
 
 NO_VERSION = "RUN_STARTED has no protocolVersion; declare the version that the producer implements [VER-2]"

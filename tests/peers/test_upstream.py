@@ -11,7 +11,7 @@ import pytest
 from environments import PEERS, Peer
 from features import FRAMEWORK_FEATURES
 from matrix import try_upstream
-from node import node_path
+from processes.node import node_path
 from tables import Cell
 
 LEFT: dict[str, dict[str, Cell]] = {

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from model_server import Answer, Recorded, agent_for, stream
+from models.model_server import Answer, Recorded, agent_for, stream
 from serving import Server, check_valid, serving
 
 from aguila import App

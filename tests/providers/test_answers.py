@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from google.genai import types
-from model_server import CUT, PROVIDERS, Recorded, frames, sse, stream
-from provider_answers import blocks, call_part, history, items, next_turn, of_type, parts, resumed, use
-from provider_checkers import check_gemini, from_gemini_wire
+from models.answers import blocks, call_part, history, items, next_turn, of_type, parts, resumed, use
+from models.model_server import CUT, PROVIDERS, Recorded, frames, sse, stream
+from models.request_checkers import check_gemini, from_gemini_wire
 from serving import text_of
 
 from aguila.chat import FunctionCallContent, TextContent, as_chat_messages, as_event_stream

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 from builders import chat_user
-from model_server import Recorded, sse
+from models.answers import next_turn
+from models.model_server import Recorded, sse
+from models.request_checkers import check_chat, check_mistral
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionChunk
-from provider_answers import next_turn
-from provider_checkers import check_chat, check_mistral
 from serving import text_of
 
 from aguila.chat import (

@@ -9,15 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import provider_checkers
 import pytest
 from anthropic import AsyncAnthropic
 from google.genai import Client
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from model_server import Recorded, stream
-from openai import AsyncOpenAI
-from provider_checkers import (
+from models import request_checkers
+from models.model_server import Recorded, stream
+from models.request_checkers import (
     SOURCES,
     check_anthropic,
     check_chat,
@@ -26,6 +25,7 @@ from provider_checkers import (
     check_responses,
     from_gemini_wire,
 )
+from openai import AsyncOpenAI
 
 from aguila.chat import (
     ChatMessage,
@@ -412,7 +412,7 @@ def test_repairs_make_notices_and_the_history_stays_as_it_was(provider: str) -> 
 
 
 def test_every_rule_has_a_source_and_every_source_a_rule() -> None:
-    text = Path(provider_checkers.__file__).read_text()
+    text = Path(request_checkers.__file__).read_text()
     used = set(re.findall(r'"f?([A-Z]-\d+) ', text)) | set(re.findall(r'f"([A-Z]-\d+) ', text))
     used |= set(re.findall(r'"([A-Z]-\d+)"[,)]', text))
     assert used == set(SOURCES)

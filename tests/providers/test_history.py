@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from model_server import PROVIDERS, Recorded, sse
-from provider_answers import blocks, call_part, history, items, next_turn, of_type, parts, result_in, resumed, use
-from provider_checkers import WIRE_CHECKERS
+from models.answers import blocks, call_part, history, items, next_turn, of_type, parts, result_in, resumed, use
+from models.model_server import PROVIDERS, Recorded, sse
+from models.request_checkers import WIRE_CHECKERS
 
 from aguila import App
 from aguila.chat import ChatMessage, FunctionCallContent, TextContent

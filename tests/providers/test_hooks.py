@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from model_server import PROVIDERS, Recorded
-from provider_answers import of_type, parts, resumed
+from models.answers import of_type, parts, resumed
+from models.model_server import PROVIDERS, Recorded
 from serving import text_of
 
 from aguila import protocol

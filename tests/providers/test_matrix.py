@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 from builders import user_json
-from model_server import MODELS, PROVIDERS, Recorded, agent_for, aimock, stream, turn_fixtures
-from provider_checkers import WIRE_CHECKERS
+from models.model_server import MODELS, PROVIDERS, Recorded, agent_for, aimock, stream, turn_fixtures
+from models.request_checkers import WIRE_CHECKERS
 from serving import REPOSITORY, text_of, types
 
 from aguila.providers import tool

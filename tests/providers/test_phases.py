@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from model_server import Recorded
-from provider_answers import items, next_turn, of_type
-from provider_checkers import check_responses
+from models.answers import items, next_turn, of_type
+from models.model_server import Recorded
+from models.request_checkers import check_responses
 
 from aguila.chat import TextContent
 from aguila.providers import openai_responses

@@ -12,8 +12,8 @@ from typing import Any
 
 import pydantic
 import pytest
-from model_server import Recorded, agent_for, stream
-from provider_checkers import check_gemini
+from models.model_server import Recorded, agent_for, stream
+from models.request_checkers import check_gemini
 from serving import serving
 from waiting import wait_until
 

@@ -13,7 +13,7 @@ import pytest
 from cpu_bounds import check_cpu_time
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from provider_checkers import check_gemini_schema, check_root_schema
+from models.request_checkers import check_gemini_schema, check_root_schema
 
 from aguila.errors import RunFailed
 from aguila.protocol import Tool

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from model_server import PROVIDERS, Recorded
+from models.model_server import PROVIDERS, Recorded
 from serving import text_of
 
 from aguila.errors import RunFailed

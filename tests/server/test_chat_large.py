@@ -16,10 +16,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import large_kit
 import pytest
 from cpu_bounds import allowed
-from large_kit import MIB, SIZE, Measured
+from large_files import kit
+from large_files.kit import MIB, SIZE, Measured
 
 HELD = 0.05
 """Seconds of the loop's thread between two of its turns."""
@@ -53,24 +53,24 @@ def bound(kept: int) -> int:
 
 
 def test_a_large_image_comes_in(server: Measured) -> None:
-    hold(large_kit.come_in(server), bound(0 if server.is_durable else TEXT))
+    hold(kit.come_in(server), bound(0 if server.is_durable else TEXT))
 
 
 def test_ten_attachments_come_in_one_message(server: Measured) -> None:
-    hold(large_kit.ten_come_in(server), bound(0 if server.is_durable else TEXT))
+    hold(kit.ten_come_in(server), bound(0 if server.is_durable else TEXT))
 
 
 @pytest.mark.parametrize("is_form", [False, True])
 def test_a_large_image_is_uploaded_and_asked_for(server: Measured, is_form: bool) -> None:
-    hold(large_kit.upload(server, is_form=is_form), bound(0 if server.is_durable else SIZE))
+    hold(kit.upload(server, is_form=is_form), bound(0 if server.is_durable else SIZE))
 
 
 def test_a_large_image_goes_out(server: Measured) -> None:
-    hold(large_kit.go_out(server), bound(0 if server.is_durable else TEXT))
+    hold(kit.go_out(server), bound(0 if server.is_durable else TEXT))
 
 
 def test_a_large_image_goes_out_again_from_the_log(server: Measured) -> None:
-    hold(large_kit.replay(server), bound(0))
+    hold(kit.replay(server), bound(0))
 
 
 def test_ten_large_images_come_and_go_at_once(tmp_path: Path) -> None:
@@ -78,6 +78,6 @@ def test_ten_large_images_come_and_go_at_once(tmp_path: Path) -> None:
     server = Measured(tmp_path, is_durable=True, at_once=3 * size)
     try:
         # Each has one come in and one go out: what ten alone take would be twice as much.
-        hold(large_kit.ten_at_once(server, size), 10 * (3 * size))
+        hold(kit.ten_at_once(server, size), 10 * (3 * size))
     finally:
         server.close()

@@ -12,7 +12,7 @@ import logging
 from typing import Any
 
 import pytest
-from chat_app import URL, Tap, chat
+from chats.chat_app import URL, Tap, chat
 from scripted_server import ScriptedServer, run_of
 
 from aguila import App, ChatClient

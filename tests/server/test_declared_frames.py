@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from builders import run_started_json
-from vectors import VALID
+from streams.vectors import VALID
 
 from aguila.codec import decode_event, encode_event
 from aguila.codec.dialects import dialect_of

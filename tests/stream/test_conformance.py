@@ -1,7 +1,7 @@
 """The official conformance streams through our consumer, in process.
 
 What is relaxed, with reasons, and which rule of ours stands for which first-party wording, is in
-``tests/support/conformance.py`` and nowhere else.
+``tests/support/streams/conformance.py`` and nowhere else.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from typing import Any
 
 import pytest
-from conformance import PRODUCER_DUTIES, REFUSED_BY, RELAXED, STREAMS, Seen, expectations, failures, load_cases
+from streams.conformance import PRODUCER_DUTIES, REFUSED_BY, RELAXED, STREAMS, Seen, expectations, failures, load_cases
 
 from aguila.codec import EventDecoder, Notice, decode, encode
 from aguila.codec.dialects import downgrade_input, strip_subagents

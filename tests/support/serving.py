@@ -18,8 +18,8 @@ from typing import Any
 
 import httpx2
 import uvicorn
-from forked import ForkedProcess
 from ports import free_port
+from processes.forked import ForkedProcess
 from waiting import DEADLINE, wait_until
 
 from aguila.codec import decode_event

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 
 import pytest
-from cutting_proxy import CuttingProxy
+from faults.cutting_proxy import CuttingProxy
 from serving import Gate, serving
 from waiting import wait_until
 

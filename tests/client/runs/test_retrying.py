@@ -1,8 +1,8 @@
 """A resumed run that fails after its answer was used: send the answer again, or give it up (INT-8)."""
 
 import pytest
-from chat_app import chat
-from failing_agent import Failing
+from chats.chat_app import chat
+from faults.failing_agent import Failing
 from serving import serving
 
 from aguila import App

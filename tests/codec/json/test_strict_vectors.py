@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from vectors import INVALID, VALID, Vector
+from streams.vectors import INVALID, VALID, Vector
 
 import aguila.protocol
 from aguila.codec import Notice, decode, encode

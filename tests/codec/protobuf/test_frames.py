@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from protobuf_bytes import base, field, framed, number
+from streams.protobuf_bytes import base, field, framed, number
 
 from aguila.codec.notices import Notice
 from aguila.codec.protobuf import OversizedFrame, ProtobufDecoder, ProtobufEncoder, ProtobufFrames, decode_frame

@@ -7,8 +7,8 @@ from contextlib import suppress
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from protobuf_bytes import framed
-from protobuf_losses import after_protobuf, lossy
+from streams.protobuf_bytes import framed
+from streams.protobuf_losses import after_protobuf, lossy
 
 from aguila.codec import EventDecoder, encode
 from aguila.codec.notices import Notice

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from protobuf_bytes import base, field, framed, number, read, varint
+from streams.protobuf_bytes import base, field, framed, number, read, varint
 
 from aguila.codec.protobuf import ProtobufDecoder, decode_frame
 from aguila.errors import DecodeError

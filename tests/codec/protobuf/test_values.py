@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from google.protobuf import json_format, struct_pb2
 from hypothesis import given, settings
-from protobuf_bytes import field, number
+from streams.protobuf_bytes import field, number
 
 from aguila.codec.json.text import MAX_DEPTH
 from aguila.codec.protobuf import values

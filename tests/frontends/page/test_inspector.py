@@ -12,10 +12,10 @@ import httpx2
 from accessibility import axe_findings
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
-from commands import aguila_serve
 from inspector_page import InspectedThread, InspectorPage, check_time_travel
-from long_run import RUN, THREAD, long_run, store_events
 from playwright.sync_api import expect
+from processes.commands import aguila_serve
+from stores.long_run import RUN, THREAD, long_run, store_events
 
 OpenPage = Callable[..., ChatPage]
 

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
-from cutting_proxy import CuttingProxy
-from long_run import THREAD, long_run, store_events
+from faults.cutting_proxy import CuttingProxy
 from playwright.sync_api import expect
 from starlette.applications import Starlette
+from stores.long_run import THREAD, long_run, store_events
 
 from aguila.agent import Run
 from aguila.cli.demo import agent as demo

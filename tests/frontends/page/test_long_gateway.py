@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from chat_page import ChatPage
-from commands import aguila_serve
 from environments import peer_named, running
 from inspector_page import InspectorPage
 from playwright.sync_api import expect
+from processes.commands import aguila_serve
 
 RULES = {"quickstart": "VER-2", "pydantic_ai": None, "langgraph": "VER-2", "encoder_sse": None}
 """A rule that each server breaks, if any. Those with packages of their own are installed when they are first needed."""

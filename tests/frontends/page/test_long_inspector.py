@@ -15,8 +15,8 @@ import pytest
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
 from inspector_page import InspectorPage, check_time_travel
-from long_run import RUN, THREAD, long_run, store_events
 from playwright.sync_api import Browser, Page, expect
+from stores.long_run import RUN, THREAD, long_run, store_events
 
 SIZE = 117_000  # a turn is less than the 50 events that it counts as
 OPEN = 2.0

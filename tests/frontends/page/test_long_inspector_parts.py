@@ -11,8 +11,8 @@ import pytest
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
 from inspector_page import InspectedThread, InspectorPage
-from long_run import long_run
 from playwright.sync_api import expect
+from stores.long_run import long_run
 
 from aguila.cli.check import check_file
 

@@ -9,7 +9,7 @@ import pytest
 from builders import ignore, text_message, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from stored_threads import (
+from stores.stored_threads import (
     SCOPE,
     THREAD,
     agent_input,

@@ -11,8 +11,8 @@ import pytest
 from builders import ignore, text_message, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from random_streams import random_stream
-from stored_threads import SCOPE, THREAD, agent_input, append_events, begin_run, run_end, write_run
+from stores.stored_threads import SCOPE, THREAD, agent_input, append_events, begin_run, run_end, write_run
+from streams.random_streams import random_stream
 from waiting import let_tasks_run
 
 from aguila.codec import decode, encode, encode_event

@@ -14,9 +14,9 @@ from cpu_bounds import allowed, frozen_heap
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from in_process import Slices
-from merge_model import Model, Play
 from serving import run_input, serving
-from stored_threads import SCOPE, THREAD, agent_input, append_events, begin_run, write_run
+from stores.merge_model import Model, Play
+from stores.stored_threads import SCOPE, THREAD, agent_input, append_events, begin_run, write_run
 
 from aguila import App
 from aguila.codec import decode, encode, encode_event

@@ -10,7 +10,7 @@ import tracemalloc
 from typing import Any
 
 import pytest
-from faults_kit import scaled
+from faults.kit import scaled
 from in_process import Reader
 from serving import run_input
 from waiting import let_tasks_run

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from failing_agent import Failing
+from faults.failing_agent import Failing
 from serving import Gate, Server, check_valid, run_input, serving, text_of
 from waiting import wait_until
 

@@ -7,7 +7,16 @@ from typing import Any
 
 import pytest
 from builders import text_message, user
-from stored_threads import SCOPE, THREAD, agent_input, append_events, begin_run, make_interrupt, resume_entry, write_run
+from stores.stored_threads import (
+    SCOPE,
+    THREAD,
+    agent_input,
+    append_events,
+    begin_run,
+    make_interrupt,
+    resume_entry,
+    write_run,
+)
 
 from aguila.errors import InterruptTaken, StoreError, ThreadBusy
 from aguila.protocol import RunErrorEvent, RunFinishedCancelledOutcome, RunFinishedEvent

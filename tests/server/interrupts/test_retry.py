@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from builders import text_message, user, user_json
-from failing_agent import Failing
+from faults.failing_agent import Failing
 from serving import Gate, check_valid, run_input, serving, text_of, types
-from stored_threads import SCOPE, THREAD, agent_input, begin_run, make_interrupt, resume_entry, write_run
+from stores.stored_threads import SCOPE, THREAD, agent_input, begin_run, make_interrupt, resume_entry, write_run
 
 from aguila import App
 from aguila.agent import InterruptCancelled

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import asyncpg
 import pytest
 from contract.support import DEADLINE, complete, events_of, lines, start
-from postgres_cluster import Cluster, find_programs, make_folder
 from postgres_support import engine_of
+from stores.postgres_cluster import Cluster, find_programs, make_folder
 
 from aguila.errors import StoreUnavailable
 from aguila.store import PostgresStore

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from contract.support import DEADLINE, finish, lines, start
-from postgres_cluster import FOLDER
 from postgres_support import engine_of, fetch
+from stores.postgres_cluster import FOLDER
 
 from aguila.store import PostgresStore, RunEnd, RunProjection, ThreadUpdate
 from aguila.store.postgres import files, inputs, projections, queries

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 from contract import StoreContract
 from contract.support import DEADLINE, Clock, collect, events_of, finish, lines, start
-from pgbouncer import find_pgbouncer, pgbouncer
+from stores.pgbouncer import find_pgbouncer, pgbouncer
 
 from aguila.store import PostgresStore, Store
 from aguila.store.postgres import files

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from builders import text_message, user
-from stored_threads import SCOPE, THREAD, agent_input, make_interrupt, resume_entry, write_run
+from stores.stored_threads import SCOPE, THREAD, agent_input, make_interrupt, resume_entry, write_run
 
 from aguila.protocol import (
     ActivityMessage,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from builders import text_message, tool_call, tool_result, user, user_json
 from serving import Server, serving, text_of, types
-from stored_threads import SCOPE, THREAD, agent_input, make_interrupt, write_run
+from stores.stored_threads import SCOPE, THREAD, agent_input, make_interrupt, write_run
 
 from aguila import App
 from aguila.codec.dialects.content import as_text

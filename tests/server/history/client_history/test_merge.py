@@ -8,8 +8,8 @@ import pytest
 from builders import text_message, user
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from merge_model import Model, Play, activity_events, answer, thought, tool_call_events
-from stored_threads import SCOPE, THREAD, agent_input, hydrate, write_run
+from stores.merge_model import Model, Play, activity_events, answer, thought, tool_call_events
+from stores.stored_threads import SCOPE, THREAD, agent_input, hydrate, write_run
 
 from aguila.codec import decode, encode
 from aguila.protocol import (

@@ -6,7 +6,7 @@ import random
 from typing import Any
 
 import pytest
-from stored_threads import SCOPE, agent_input, write_run
+from stores.stored_threads import SCOPE, agent_input, write_run
 
 from aguila.server.auth import Request
 from aguila.server.errors import Rejected

@@ -14,7 +14,7 @@ from typing import Any
 
 import aguila.protocol
 
-DIRECTORY = Path(__file__).parent.parent / "codec" / "vectors"
+DIRECTORY = Path(__file__).parents[2] / "codec" / "vectors"
 
 
 @dataclass(frozen=True)

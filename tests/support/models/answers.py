@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from model_server import sse
-
 from aguila.codec import decode, encode
 from aguila.protocol import UserMessage
 from aguila.stream import consume
+from models.model_server import sse
 
 Json = dict[str, Any]
 

@@ -15,7 +15,7 @@ from typing import NoReturn
 
 import pytest
 
-INTEROP = Path(__file__).resolve().parent.parent / "interop"
+INTEROP = Path(__file__).resolve().parents[2] / "interop"
 FOLDER = INTEROP / "node"
 
 CLIENTS = FOLDER.parent / "clients"

@@ -5,9 +5,8 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from random_streams import random_stream
-
 from aguila.protocol import Event, EventType
+from streams.random_streams import random_stream
 
 
 @cache

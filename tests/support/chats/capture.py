@@ -16,7 +16,6 @@ from itertools import count
 from typing import Any
 
 import msgspec
-from chat_app import Tap
 
 from aguila import App, ChatClient
 from aguila.chat import ChatMessage, ChatUpdate
@@ -25,6 +24,7 @@ from aguila.client.transports.asgi import ASGITransport
 from aguila.codec import encode, encode_event
 from aguila.errors import RunFailed
 from aguila.protocol import Event
+from chats.chat_app import Tap
 
 _MINTED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b(?:msg|int|call)_[0-9a-f]{20,32}")
 

@@ -1,4 +1,4 @@
-"""Large files through a server that measures itself (``large_app``), in a process of its own.
+"""Large files through a server that measures itself (``large_files.app``), in a process of its own.
 
 What is measured: the memory that the process grew by at its peak, and how long its event loop was held. Each function
 carries a file of ``SIZE`` bytes one way and gives the figures of the server.
@@ -35,7 +35,7 @@ class Measured:
         environment = {**os.environ, "PORT": str(port), "AT_ONCE": str(at_once)}
         if is_durable:
             environment["STORE"] = str(folder / "threads.db")
-        script = REPOSITORY / "tests" / "support" / "large_app.py"
+        script = REPOSITORY / "tests" / "support" / "large_files" / "app.py"
         self._log = (folder / "server.log").open("wb")
         self.process = subprocess.Popen([sys.executable, str(script)], env=environment, stderr=self._log)
         self.client = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)

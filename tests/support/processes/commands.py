@@ -11,10 +11,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import httpx2
-from forked import ForkedProcess
 from ports import free_port
 from serving import REPOSITORY, Peer
 from waiting import DEADLINE, wait_until
+
+from processes.forked import ForkedProcess
 
 
 class Command(Peer):

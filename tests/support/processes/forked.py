@@ -22,7 +22,7 @@ from waiting import DEADLINE
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
-        "forked",
+        "processes.forked",
         "aguila.chat",
         "aguila.cli.chat",
         "aguila.cli.check",
@@ -30,7 +30,7 @@ _CONTEXT.set_forkserver_preload(
         "aguila.cli.convert",
         "aguila.cli.record",
         "aguila.cli.replay",
-        "aguila.client.transports.httpx_transport",
+        "aguila.client.transports.httpx2",
         "aguila.codec.protobuf",
         "aguila.server",
         "aguila.store.sqlite.store",

@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
-from random_streams import random_stream
+
+from streams.random_streams import random_stream
 
 Raw = dict[str, Any]
 

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from ports import free_port
-from postgres_cluster import make_folder
 from waiting import wait_until
+
+from stores.postgres_cluster import make_folder
 
 _USER = "postgres" if os.getuid() == 0 else None
 """Who runs PgBouncer, which refuses to run as root."""

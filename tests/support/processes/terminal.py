@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from forked import ForkedProcess
 from waiting import DEADLINE
+
+from processes.forked import ForkedProcess
 
 _PATIENCE = 2.0
 """Seconds until a key is pressed again."""

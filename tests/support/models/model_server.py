@@ -17,7 +17,7 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
-from node import FOLDER, node_path
+from processes.node import FOLDER, node_path
 from waiting import DEADLINE
 
 from aguila.providers import anthropic, gemini, openai

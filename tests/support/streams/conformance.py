@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-_DEFAULT = Path(__file__).parents[3] / "shared" / "conformance"
+_DEFAULT = Path(__file__).parents[4] / "shared" / "conformance"
 STREAMS = Path(os.environ.get("AGUILA_CONFORMANCE", _DEFAULT)) / "streams"
 
 # Our rule for each first-party error message.

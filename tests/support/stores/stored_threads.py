@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from builders import ignore
-from random_streams import random_stream
+from streams.random_streams import random_stream
 
 from aguila.codec import decode, decode_event, encode, encode_event
 from aguila.protocol import (

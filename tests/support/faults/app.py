@@ -189,7 +189,7 @@ def main(settings: dict[str, Any]) -> None:
         real = time.time
         time.time = lambda: real() + offset
     if settings.get("bad_agents"):
-        from faults_agents import build
+        from faults.bad_agents import build
 
         app: Any = build(FOLDER)
     else:

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from forked import ForkedProcess
+from processes.forked import ForkedProcess
 from serving import REPOSITORY, Peer, number_of, run_input
 from waiting import wait_until
 
@@ -62,7 +62,7 @@ async def within_deadline(work: Coroutine[Any, Any, T], seconds: float = 600 if 
 
 
 class Worker(Peer):
-    """``faults_app`` on uvicorn in a process of its own. Workers with the same folder share one SQLite file."""
+    """``faults.app`` on uvicorn in a process of its own. Workers with the same folder share one SQLite file."""
 
     count = 0
 
@@ -72,7 +72,7 @@ class Worker(Peer):
         self._port = folder / f"port-{Worker.count}"
         self.log = folder / f"worker-{Worker.count}.log"
         settings = {"folder": str(folder), "port": str(self._port), **options}
-        command = [str(REPOSITORY / "tests" / "support" / "faults_app.py"), json.dumps(settings)]
+        command = [str(REPOSITORY / "tests" / "support" / "faults" / "app.py"), json.dumps(settings)]
         streams = [Path(os.devnull), self.log, self.log]
         self.process = ForkedProcess(command, Path.cwd(), streams, os.environ)
         wait_until(self._is_up, PATIENCE)
@@ -131,7 +131,7 @@ def workers(folder: Path, count: int = 1, **options: Any) -> Iterator[list[Worke
 
 
 def act(name: str, thread_id: str, run_id: str = "run", resume: Any = ..., **props: Any) -> dict[str, Any]:
-    """Build the input that makes ``faults_app`` act."""
+    """Build the input that makes ``faults.app`` act."""
     return run_input(thread_id, run_id, forwardedProps={"act": name, **props}, resume=resume)
 
 

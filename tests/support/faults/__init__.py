@@ -1,0 +1,1 @@
+"""Faults for tests: bad agents, hostile requests, cut connections, and servers that can be killed."""

@@ -1,0 +1,1 @@
+"""Large files through a server that measures itself."""

@@ -1,0 +1,1 @@
+"""Run commands, Python programs and Node scripts in processes of their own."""

@@ -1,0 +1,1 @@
+"""Stores with content for tests, and PostgreSQL servers."""

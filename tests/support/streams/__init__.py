@@ -1,0 +1,1 @@
+"""Streams of events for tests: random, broken, complete, official, and as bytes."""
