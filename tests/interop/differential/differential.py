@@ -8,8 +8,8 @@ Deliberate differences are the rows of ``ROWS``, each with its rule and reason. 
 whether its cause is there, and what it may excuse: which of the two refuses, or how to read both outcomes so that they
 must be equal again. A row never excuses what is left different after that.
 
-As a script: ``python tests/interop/differential.py --count 20000 --seed 1 [--write]`` prints the report, and with
-``--write`` puts it into ``differential-report.md``.
+As a script: ``python tests/interop/differential/differential.py --count 20000 --seed 1 [--write]`` prints the report,
+and with ``--write`` puts it into ``report.md``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-sys.path.append(str(Path(__file__).resolve().parent.parent / "support"))
+sys.path.append(str(Path(__file__).parents[2] / "support"))
 
 import msgspec
 from causes import (
@@ -83,7 +83,7 @@ from aguila.protocol import Event, Message
 from aguila.stream.consumer import Consumer
 from aguila.stream.conversation import Conversation, ConversationRun
 
-REPORT = Path(__file__).with_name("differential-report.md")
+REPORT = Path(__file__).with_name("report.md")
 
 
 # The two sides
@@ -573,7 +573,8 @@ class Report:
             [
                 "# Our consumer and the official client on random streams",
                 "",
-                f"Written by `python tests/interop/differential.py --count {self.streams} --seed {self.seed} --write`.",
+                "Written by `python tests/interop/differential/differential.py "
+                f"--count {self.streams} --seed {self.seed} --write`.",
                 "",
                 f"{self.streams} streams; `@ag-ui/client` 1.0.0 accepted {accepted} and rejected {rejected} of them.",
                 f"{self.streams - self.excused_streams - len(self.unexcused)} gave the same verdict, messages, state, "
