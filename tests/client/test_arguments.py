@@ -13,7 +13,7 @@ from builders import run_finished_json, run_started_json, text_message_json
 from scripted_server import Answer, ScriptedServer, frame, frames, run_of
 
 from aguila.client import AsyncClient, AsyncThread, Client, Thread, part
-from aguila.client.run import RunResult
+from aguila.client.runs.run import RunResult
 from aguila.client.transports.aiohttp import AiohttpTransport
 from aguila.client.transports.httpx2 import HTTPX2Transport
 from aguila.errors import AguilaError, AuthFailed, EncodeError, IllegalStep

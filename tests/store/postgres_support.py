@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from aguila.store import PostgresStore
+from aguila.store.postgres.database.lanes import Session
 from aguila.store.postgres.engine import Engine
-from aguila.store.postgres.lanes import Session
 
 
 def engine_of(store: PostgresStore) -> Engine:

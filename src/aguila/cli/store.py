@@ -14,9 +14,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from aguila.cli.output.transcript import escape_controls
 from aguila.cli.threads import CannotUse, Outcome, check_exists, opened, run
 from aguila.store import PostgresStore, Store
-from aguila.store.archive import ThreadArchive
+from aguila.store.archives.copying import Restored, copy_store
+from aguila.store.archives.thread_archive import ThreadArchive
 from aguila.store.checking import Damage
-from aguila.store.copying import Restored, copy_store
 from aguila.store.locations import describe_location, make_store, sqlite_path
 from aguila.store.postgres import check as postgres_check
 from aguila.store.sqlite.check import check_file, compact_file, count_content, rebuild_usage

@@ -16,9 +16,9 @@ import typer
 from aguila.cli.output.transcript import escape_controls
 from aguila.errors import AguilaError, StoreError
 from aguila.store import Store, ThreadSummary
-from aguila.store.archive import Snapshot, ThreadArchive
-from aguila.store.archive_lines import decode_archives, encode_archive
-from aguila.store.copying import Restored, restore_thread
+from aguila.store.archives.copying import Restored, restore_thread
+from aguila.store.archives.file_format import decode_archives, encode_archive
+from aguila.store.archives.thread_archive import Snapshot, ThreadArchive
 from aguila.store.locations import make_store, sqlite_path
 from aguila.store.run_inputs import is_inline
 from aguila.testing.plurals import counted

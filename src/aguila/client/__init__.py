@@ -11,7 +11,7 @@ from aguila.client.interrupts import GIVE_UP, approve, deny
 from aguila.client.middleware import FilterToolCalls, Record, Stage, on_event, on_input
 from aguila.client.requests.branches import ThreadRun, ThreadTree
 from aguila.client.requests.threads import ThreadInfo
-from aguila.client.run import RunResult
+from aguila.client.runs.run import RunResult
 from aguila.client.streaming.reconnect_policy import Reconnect
 from aguila.client.sync_client import Client, ClientRun, Thread
 from aguila.client.transports.base import Timeouts

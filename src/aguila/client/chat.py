@@ -45,7 +45,7 @@ from aguila.chat.types import (
 )
 from aguila.client.async_client import AsyncClient, AsyncClientRun, AsyncThread
 from aguila.client.requests.message_id_map import Key, find_renamed
-from aguila.client.run import RunResult
+from aguila.client.runs.run import RunResult
 from aguila.codec.notices import Warn
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.offload import is_large, offload

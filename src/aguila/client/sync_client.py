@@ -15,9 +15,9 @@ from aguila.client.drivers.sync_driver import SyncDriver
 from aguila.client.files import FileLike
 from aguila.client.requests.branches import ThreadTree, fetch_branch, fetch_fork, fetch_tree
 from aguila.client.requests.threads import ThreadFilter, ThreadInfo, change_thread, list_page, remove_thread
-from aguila.client.run import RunBase, RunResult, RunSlot
+from aguila.client.runs.run import RunBase, RunResult, RunSlot
+from aguila.client.runs.thread import ThreadBase
 from aguila.client.settings import ClientCore
-from aguila.client.thread import ThreadBase
 from aguila.client.transports.base import Timeouts, Transport
 from aguila.protocol import AgentCapabilities, Event, Message, RunAgentInput, State
 from aguila.protocol.parts import MediaPart

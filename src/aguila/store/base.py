@@ -95,7 +95,7 @@ from aguila.store.records import (
 )
 
 if TYPE_CHECKING:
-    from aguila.store.archive import Archive, Snapshot
+    from aguila.store.archives.thread_archive import Archive, Snapshot
 
 
 class Store(ABC):

@@ -34,7 +34,7 @@ from aguila.server.history.projection import EndingRun, Projections
 from aguila.server.history.run_changes import FORMAT
 from aguila.server.history.thread_reader import ThreadLog, ThreadReader
 from aguila.store import MemoryStore, PostgresStore, RunEnd, RunProjection, SQLiteStore, Store
-from aguila.store.archive import RUN_LOST
+from aguila.store.archives.thread_archive import RUN_LOST
 
 pytestmark = pytest.mark.anyio
 

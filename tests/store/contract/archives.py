@@ -12,9 +12,9 @@ import pytest
 
 from aguila.errors import NotFound, ThreadBusy, ThreadExists
 from aguila.store import Batch, MemoryStore, NewRun, RunEnd, SQLiteStore, Store, ThreadUpdate
-from aguila.store.archive import RUN_LOST, ThreadArchive
-from aguila.store.archive_lines import decode_archives, encode_archive
-from aguila.store.copying import copy_store, restore_thread
+from aguila.store.archives.copying import copy_store, restore_thread
+from aguila.store.archives.file_format import decode_archives, encode_archive
+from aguila.store.archives.thread_archive import RUN_LOST, ThreadArchive
 from contract.support import LEASE, StoreTest, complete, events_of, finish, lines, start
 
 

@@ -15,7 +15,7 @@ from aguila.server.runs.environment import Environment
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.viewers import Key, RemoteRuns
 from aguila.store import Lease, RunEnd, RunRecord
-from aguila.store.archive import RUN_LOST
+from aguila.store.archives.thread_archive import RUN_LOST
 
 _log = logging.getLogger("aguila.server")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator
 
 from aguila.store import refusals
-from aguila.store.archive import ArchivedFile, FileArchive
+from aguila.store.archives.thread_archive import ArchivedFile, FileArchive
 from aguila.store.feed import Key
 from aguila.store.records import Blob
 from aguila.store.run_inputs import is_inline

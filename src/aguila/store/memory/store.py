@@ -18,7 +18,7 @@ import msgspec
 from aguila.codec.json.large_strings import LARGE
 from aguila.errors import StaleLease, StoreError, StoreUnavailable
 from aguila.store import refusals
-from aguila.store.archive import Archive, FileArchive, RemovedThreads, Snapshot, ThreadArchive
+from aguila.store.archives.thread_archive import Archive, FileArchive, RemovedThreads, Snapshot, ThreadArchive
 from aguila.store.base import Store
 from aguila.store.cursors import new_token
 from aguila.store.encoding import SMALL_RUN, check_ids, encode_rows, hash_blob, size_of_rows

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from aguila.store import refusals
-from aguila.store.archive import ArchivedFile, ArchivedRun, ThreadArchive, end_open_run
+from aguila.store.archives.thread_archive import ArchivedFile, ArchivedRun, ThreadArchive, end_open_run
 from aguila.store.encoding import (
     check_cursor,
     encode_rows,

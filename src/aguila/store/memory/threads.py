@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from aguila.store.archive import ThreadArchive
+from aguila.store.archives.thread_archive import ThreadArchive
 from aguila.store.encoding import hash_thread
 from aguila.store.feed import Key
 from aguila.store.memory.scope_index import ScopeIndex

@@ -17,8 +17,8 @@ from msgspec import UNSET
 
 from aguila.store import refusals
 from aguila.store.encoding import Row, hash_members, size_of_rows, to_milliseconds
-from aguila.store.postgres.database import FIRST_PAUSE, MAX_PAUSE, Database, convert, is_outage, unavailable
-from aguila.store.postgres.lanes import Lane, Session
+from aguila.store.postgres.database.connections import FIRST_PAUSE, MAX_PAUSE, Database, convert, is_outage, unavailable
+from aguila.store.postgres.database.lanes import Lane, Session
 from aguila.store.postgres.projections import value_columns
 from aguila.store.records import Batch, Lease, RunEnd, ThreadUpdate
 from aguila.store.run_inputs import CutProjection

@@ -1,4 +1,4 @@
-"""Read threads as archives from one snapshot of the database, and restore them; see ``store/archive.py``."""
+"""Read threads as archives from one snapshot of the database, and restore them. See ``store/archives``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import Any
 
 from aguila.store import refusals
-from aguila.store.archive import (
+from aguila.store.archives.thread_archive import (
     ArchivedFile,
     ArchivedRun,
     FileArchive,
@@ -23,7 +23,7 @@ from aguila.store.cursors import int_to_token, token_to_int
 from aguila.store.encoding import decode_row, encode_rows, hash_members, hash_thread, join_events
 from aguila.store.feed import Key
 from aguila.store.postgres import files, queries
-from aguila.store.postgres.database import Database, outages_as_unavailable
+from aguila.store.postgres.database.connections import Database, outages_as_unavailable
 from aguila.store.postgres.inputs import decode_files, input_rows, stored_messages
 from aguila.store.records import Batch
 from aguila.store.run_inputs import MAX_DEPTH, ListDelta, StoredJSON, compare_lists

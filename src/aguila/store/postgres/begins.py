@@ -12,9 +12,9 @@ from aguila.store import refusals
 from aguila.store.cursors import token_to_int
 from aguila.store.encoding import Row, hash_thread, size_of_rows
 from aguila.store.postgres import queries
-from aguila.store.postgres.database import Database, convert
+from aguila.store.postgres.database.connections import Database, convert
+from aguila.store.postgres.database.lanes import Lane, Session
 from aguila.store.postgres.inputs import StoredInput, store_input
-from aguila.store.postgres.lanes import Lane, Session
 from aguila.store.postgres.projections import put_inline_files
 from aguila.store.records import NewRun, Quotas
 from aguila.store.run_inputs import CutInput

@@ -28,9 +28,9 @@ from aguila.store.checking import (
 )
 from aguila.store.encoding import hash_members, size_of_details
 from aguila.store.postgres.archives import begin_snapshot
-from aguila.store.postgres.database import Database, outages_as_unavailable
+from aguila.store.postgres.database.connections import Database, outages_as_unavailable
+from aguila.store.postgres.database.migrations import newest, read_version
 from aguila.store.postgres.inputs import decode_files, stored_messages
-from aguila.store.postgres.migrations import newest, read_version
 from aguila.store.run_inputs import StoredJSON, inline_id
 
 _THREADS = "SELECT key, scope, thread_id, first, last, running, bytes, touched FROM aguila.threads ORDER BY key"

@@ -21,9 +21,9 @@ from aguila.store.polling import Poller
 from aguila.store.postgres import queries, thread_writes
 from aguila.store.postgres.appends import Append, Appends
 from aguila.store.postgres.begins import Begins
-from aguila.store.postgres.database import Database
-from aguila.store.postgres.lanes import Lane
-from aguila.store.postgres.wakeups import Wakeups
+from aguila.store.postgres.database.connections import Database
+from aguila.store.postgres.database.lanes import Lane
+from aguila.store.postgres.database.wakeups import Wakeups
 from aguila.store.records import Batch, Lease, RunRecord
 
 _log = logging.getLogger("aguila.store")

@@ -8,7 +8,7 @@ from typing import Any, Final
 from aguila.codec.json.buffer import PresizedBuffer
 from aguila.store import refusals
 from aguila.store.postgres import queries
-from aguila.store.postgres.database import Database
+from aguila.store.postgres.database.connections import Database
 from aguila.store.records import Blob, Quotas, Usage
 
 PART: Final = 1024 * 1024

@@ -10,7 +10,7 @@ import msgspec
 
 from aguila.store import refusals
 from aguila.store.postgres import files
-from aguila.store.postgres.database import Database
+from aguila.store.postgres.database.connections import Database
 from aguila.store.records import Lease
 from aguila.store.run_inputs import (
     MAX_DEPTH,

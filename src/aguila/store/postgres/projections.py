@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aguila.store.postgres import files
-from aguila.store.postgres.database import Database
+from aguila.store.postgres.database.connections import Database
 from aguila.store.postgres.inputs import encode_files, stored_messages
 from aguila.store.records import StoredProjection
 from aguila.store.run_inputs import CutProjection, inline_file, inline_id, join_value

@@ -12,7 +12,7 @@ from aguila.store.cursors import int_to_token
 from aguila.store.encoding import check_cursor, decode_row, encodable, hash_member, index_value, inside_compacted
 from aguila.store.feed import Key, cut
 from aguila.store.polling import Stamps
-from aguila.store.postgres.database import Database
+from aguila.store.postgres.database.connections import Database
 from aguila.store.records import (
     DEFAULT_AGENT,
     RECENT_THREADS,

@@ -18,7 +18,7 @@ from typing import Any
 from aguila.codec.json.large_strings import LARGE
 from aguila.errors import NotFound, StaleLease
 from aguila.store import refusals
-from aguila.store.archive import Archive, Snapshot, ThreadArchive
+from aguila.store.archives.thread_archive import Archive, Snapshot, ThreadArchive
 from aguila.store.base import Store
 from aguila.store.columns import CANCEL
 from aguila.store.cursors import new_token, token_to_int
@@ -26,10 +26,10 @@ from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events
 from aguila.store.locations import describe_location
 from aguila.store.postgres import archives, files, queries, thread_writes
 from aguila.store.postgres.begins import Beginning
-from aguila.store.postgres.database import Database, Wakeups, load_driver
+from aguila.store.postgres.database.connections import Database, Wakeups, load_driver
+from aguila.store.postgres.database.migrations import check_schema_name
 from aguila.store.postgres.engine import Engine
 from aguila.store.postgres.inputs import read_input
-from aguila.store.postgres.migrations import check_schema_name
 from aguila.store.postgres.projections import list_projections, put_inline_files, read_values, save_projections
 from aguila.store.records import (
     Batch,

@@ -14,7 +14,7 @@ from aguila.store.encoding import SMALL_RUN, hash_thread
 from aguila.store.feed import Key
 from aguila.store.postgres import files, queries
 from aguila.store.postgres.appends import update_values
-from aguila.store.postgres.database import Database
+from aguila.store.postgres.database.connections import Database
 from aguila.store.records import CancelRequest, Retention, RunRecord, ThreadSummary, ThreadUpdate
 
 TRASH_ROWS = 500

@@ -1,4 +1,4 @@
-"""Read threads as archives from one snapshot of the file, and restore them; see ``store/archive.py``."""
+"""Read threads as archives from one snapshot of the file, and restore them. See ``store/archives``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from aguila.store import refusals
-from aguila.store.archive import (
+from aguila.store.archives.thread_archive import (
     ArchivedFile,
     ArchivedRun,
     FileArchive,

@@ -22,7 +22,7 @@ from typing import TypeVar
 from aguila.codec.json.large_strings import LARGE
 from aguila.errors import NotFound, StaleLease, StoreUnavailable
 from aguila.store import refusals
-from aguila.store.archive import Archive, Snapshot, ThreadArchive
+from aguila.store.archives.thread_archive import Archive, Snapshot, ThreadArchive
 from aguila.store.base import Store
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows
 from aguila.store.feed import Key

@@ -17,7 +17,7 @@ from stores.postgres_cluster import Cluster, find_programs, make_folder
 
 from aguila.errors import StoreUnavailable
 from aguila.store import PostgresStore
-from aguila.store.postgres.hosts import Host, list_hosts
+from aguila.store.postgres.database.hosts import Host, list_hosts
 
 pytestmark = pytest.mark.anyio
 

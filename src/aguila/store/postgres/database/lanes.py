@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from aguila.errors import StoreUnavailable
-from aguila.store.postgres.database import Database
+from aguila.store.postgres.database.connections import Database
 
 MAX_FLUSH = 8 * 1024 * 1024
 """Bytes after which a flush is full. Further items wait for the next one, which bounds memory and latency."""

@@ -11,7 +11,8 @@ from postgres_support import engine_of, fetch
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import PostgresStore, Retention
-from aguila.store.postgres import files, migrations
+from aguila.store.postgres import files
+from aguila.store.postgres.database import migrations
 
 pytestmark = pytest.mark.anyio
 

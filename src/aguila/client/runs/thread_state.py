@@ -8,7 +8,7 @@ from typing import Any
 from aguila.chat.tools import AnyTool, Toolbox
 from aguila.client.arguments import listed
 from aguila.client.requests.request_builder import messages_of
-from aguila.client.run import Outcome, RunSlot
+from aguila.client.runs.run import Outcome, RunSlot
 from aguila.client.settings import Settings
 from aguila.client.tools import PlannedCall, check_tools
 from aguila.codec.notices import Notice

@@ -19,8 +19,8 @@ from math import inf
 from typing import Any, Literal, TypeVar
 
 from aguila.errors import MissingExtra, NotFound, StoreUnavailable
-from aguila.store.postgres.hosts import Host, connect_to_first, list_hosts
-from aguila.store.postgres.migrations import check_version, in_schema, migrate, newest, read_version
+from aguila.store.postgres.database.hosts import Host, connect_to_first, list_hosts
+from aguila.store.postgres.database.migrations import check_version, in_schema, migrate, newest, read_version
 
 T = TypeVar("T")
 

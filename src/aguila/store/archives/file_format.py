@@ -14,7 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from aguila.codec.json.bounded_floats import json_decoder
-from aguila.store.archive import ArchivedFile, ArchivedRun, ThreadArchive
+from aguila.store.archives.thread_archive import ArchivedFile, ArchivedRun, ThreadArchive
 from aguila.store.cursors import PATTERN
 from aguila.store.records import Batch, Blob, InterruptRecord, InterruptStatus, Outcome, RunRecord
 from aguila.store.run_inputs import ListDelta, StoredJSON, compare_lists

@@ -27,10 +27,10 @@ from aguila.client.requests.request_builder import (
     messages_of,
 )
 from aguila.client.requests.urls import add_query, merge_headers
-from aguila.client.run import RunBase, RunResult, changed_since
+from aguila.client.runs.run import RunBase, RunResult, changed_since
+from aguila.client.runs.thread_state import ThreadState
 from aguila.client.settings import ClientCore, TransportT
 from aguila.client.streaming.run_stream import RunStream
-from aguila.client.thread_state import ThreadState
 from aguila.client.tools import PlannedCall, check_tools, plan_call
 from aguila.client.transports.base import Request
 from aguila.codec.notices import Notice

@@ -26,7 +26,7 @@ _VERSION = "SELECT max(version), max(oldest) FROM aguila.migrations"
 @cache
 def scripts() -> dict[int, str]:
     """Return the scripts by their numbers."""
-    folder = resources.files("aguila.store.postgres").joinpath("schema")
+    folder = resources.files("aguila.store.postgres.database").joinpath("schema")
     found = {file.name: file.read_text(encoding="utf-8") for file in folder.iterdir() if file.name.endswith(".sql")}
     return {int(name[:4]): text for name, text in sorted(found.items())}
 

@@ -18,7 +18,7 @@ import msgspec
 from aguila.codec.json.bounded_floats import json_decoder
 from aguila.errors import StoreUnavailable
 from aguila.store.feed import Key
-from aguila.store.postgres.database import MAX_PAUSE, Database, is_outage
+from aguila.store.postgres.database.connections import MAX_PAUSE, Database, is_outage
 
 _log = logging.getLogger("aguila.store")
 

@@ -1,6 +1,6 @@
 """A thread as one value, with its sequence numbers: what export, import and copy read and write.
 
-``Store.snapshot`` reads archives and ``Store.restore`` writes them. ``archive_lines`` is their file format.
+``Store.snapshot`` reads archives and ``Store.restore`` writes them. ``file_format`` is their file format.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from aguila.errors import ThreadExists
-from aguila.store.archive import ThreadArchive
+from aguila.store.archives.thread_archive import ThreadArchive
 from aguila.store.base import Store
 
 Restored = Literal["added", "unchanged", "replaced", "different"]

@@ -15,7 +15,7 @@ from aguila.protocol import AssistantMessage, Interrupt, Message, State, TokenUs
 from aguila.stream import Conversation
 
 if TYPE_CHECKING:
-    from aguila.client.thread_state import ThreadState
+    from aguila.client.runs.thread_state import ThreadState
 
 
 Outcome = Literal["success", "interrupt", "cancelled"]

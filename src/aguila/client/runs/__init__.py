@@ -1,0 +1,1 @@
+"""The threads and runs of both clients, without their I/O."""

@@ -1,0 +1,1 @@
+"""Threads as values: export, import and copies between stores."""
