@@ -80,20 +80,27 @@ def is_large(value: Any) -> bool:
         return _is_large_struct(value)
     if not isinstance(value, _CONTAINER):
         return False
-    if isinstance(value, _ARRAY) and any(isinstance(one, msgspec.Struct) for one in islice(value, 256)):
-        return len(value) > _MANY or any(map(is_large, cast("Sequence[Any]", value)))
+    if isinstance(value, _ARRAY):
+        for one in islice(value, 256):
+            if isinstance(one, msgspec.Struct):
+                return len(value) > _MANY or any(map(is_large, cast("Sequence[Any]", value)))
     found: list[Any] = [value]
     for one in found:  # the loop also visits what is added
-        if isinstance(one, str):
+        cls = one.__class__
+        if cls is str:
             if len(one) > LARGE:
                 return True
-        elif isinstance(one, int):
-            if one.bit_length() > _MAX_BITS:
-                return True
-        elif isinstance(one, _CONTAINER):
+        elif cls is dict or cls is list or isinstance(one, _CONTAINER):
+            if not one:
+                continue
             if len(found) + len(one) > _MAX_MEMBERS:
                 return True
             found += one.values() if isinstance(one, _OBJECT) else one
+        elif isinstance(one, int):
+            if one.bit_length() > _MAX_BITS:
+                return True
+        elif isinstance(one, str) and len(one) > LARGE:
+            return True
     return False
 
 

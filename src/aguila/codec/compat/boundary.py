@@ -187,8 +187,9 @@ class Compat:
         if isinstance(shape, Record):
             if not is_object(raw):
                 return raw
-            raw = self._rules(raw, "*", plan, path, shape)
-            raw = self._rules(raw, shape.cls.__name__, plan, path, shape)
+            for place in ("*", shape.cls.__name__):
+                if place in plan:
+                    raw = self._rules(raw, place, plan, path, shape)
             return self._members(raw, shape, plan, path)
         if isinstance(shape, Choice):
             place = _place(shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from aguila.codec.compat.context import SPELLING, Raw, RuleContext, move_to_metadata, omit
 from aguila.codec.json.values import is_array, is_object
@@ -90,15 +90,16 @@ def binary_part(value: Any, context: RuleContext) -> Any:
 
 
 def _without_duplicates(parts: list[Any], context: RuleContext) -> list[Any]:
-    binary = {i: media for i, part in enumerate(parts) if (media := convert_binary_part(part)) is not None}
-    if not binary:
-        return parts
     present: set[tuple[str | None, ...]] = set()
     for part in parts:
         if is_object(part) and (key := _attachment(part)) is not None:
             present.add(key)
             present.add((*key[:-1], None))  # a binary part without filename equals a media part with any filename
-    duplicates = [i for i, media in binary.items() if _attachment(media) in present]
+    if not present:
+        return parts
+    duplicates = [
+        i for i, part in enumerate(parts) if (binary := _read_binary_part(part)) is not None and binary.key in present
+    ]
     if not duplicates:
         return parts
     context.report(str(duplicates[0]), "a binary part that repeats a media part beside it is dropped")
@@ -106,17 +107,35 @@ def _without_duplicates(parts: list[Any], context: RuleContext) -> list[Any]:
     return [part for i, part in enumerate(parts) if i not in dropped]
 
 
-def convert_binary_part(part: Any) -> Raw | None:
-    """Convert a binary part to a media part. Return None for another part, a malformed one, or one without content.
+class _BinaryPart(NamedTuple):
+    """What a valid binary part says."""
 
-    An ``id`` beside data or url becomes the id of the part. Without a MIME type the part is a document, and its source
-    has none; inline data, which needs one, is ``application/octet-stream``.
-    """
+    kind: str
+    source: dict[str, str]
+    filename: str | None
+    rest: dict[str, str]
+    """Further members, beside the one that became the source."""
+
+    @property
+    def key(self) -> tuple[str | None, ...]:
+        """A key that equals the one of a media part of the same attachment; see ``_attachment``."""
+        source = self.source
+        return (self.kind, source["type"], source["value"], source.get("mimeType"), self.filename)
+
+
+def _read_binary_part(part: Any) -> _BinaryPart | None:
+    """Read a binary part. Return None for another part, a malformed one, or one without content."""
     if not is_object(part) or part.get("type") != "binary":
         return None
     mime = part.get("mimeType")
-    given = {name: part[name] for name in ("data", "url", "id", "filename") if part.get(name) is not None}
-    if not isinstance(mime, str | None) or not all(isinstance(value, str) for value in given.values()):
+    given: dict[str, str] = {}
+    for name in _BINARY_MEMBERS:
+        value = part.get(name)
+        if value is not None:
+            if not isinstance(value, str):
+                return None
+            given[name] = value
+    if not isinstance(mime, str | None):
         return None
     filename = given.pop("filename", None)
     # In the order data, url, id; an empty string is used only if there is nothing else.
@@ -128,14 +147,30 @@ def convert_binary_part(part: Any) -> Raw | None:
         source["mimeType"] = "application/octet-stream" if mime is None else mime
     family, slash, _ = (mime or "").partition("/")
     kind = family if slash and family in ("image", "audio", "video") else "document"
-    media: Raw = {"type": kind, "source": source, **given}
+    return _BinaryPart(kind, source, filename, given)
+
+
+_BINARY_MEMBERS = ("data", "url", "id", "filename")
+
+
+def convert_binary_part(part: Any) -> Raw | None:
+    """Convert a binary part to a media part. Return None for another part, a malformed one, or one without content.
+
+    An ``id`` beside data or url becomes the id of the part. Without a MIME type the part is a document, and its source
+    has none; inline data, which needs one, is ``application/octet-stream``.
+    """
+    binary = _read_binary_part(part)
+    if binary is None:
+        return None
+    given, filename = binary.rest, binary.filename
+    media: Raw = {"type": binary.kind, "source": binary.source, **given}
     given.pop("id", None)
     metadata = part.get("metadata", {})
     if metadata is not None and (metadata or filename is not None):
         if filename is not None and is_object(metadata):
             metadata = {**metadata, "filename": filename}
         media["metadata"] = metadata
-    return move_to_metadata(media, *given)
+    return move_to_metadata(media, *given) if given else media
 
 
 def _attachment(media: Raw) -> tuple[str | None, ...] | None:

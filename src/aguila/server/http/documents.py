@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from aguila.codec.json.encoder import encode, encode_event, encode_pieces
@@ -15,6 +16,9 @@ from aguila.protocol import Event, MessagesSnapshotEvent, replace
 from aguila.server.http.responses import PIECE, BufferedResponse, Headers, Message, Receive, Response, Send, UnsentBytes
 
 _LIST: Any = (list, tuple, Iterator)
+
+_BATCH = 64
+"""Elements of an array that are encoded at once."""
 
 
 class Pieces:
@@ -109,12 +113,20 @@ def _object_pieces(members: Mapping[str, Any]) -> Iterator[bytes]:
 
 
 def _element_pieces(elements: Iterable[Any]) -> Iterator[bytes]:
-    is_first = True
-    for element in elements:
-        if not is_first:
-            yield b","
-        is_first = False
-        yield from _value_pieces(element)
+    """Encode the elements of an array: many at once if they are small."""
+    mark = b""
+    remaining = iter(elements)
+    while batch := list(islice(remaining, _BATCH)):
+        data = b"" if is_large(batch) else encode(batch)
+        if 0 < len(data) <= PIECE:
+            yield mark + data[1:-1]
+            mark = b","
+            continue
+        del data
+        for element in batch:
+            yield mark
+            mark = b","
+            yield from _value_pieces(element)
 
 
 def _value_pieces(value: Any) -> Iterator[bytes]:
