@@ -50,7 +50,10 @@ class SSEEncoder:
             except (ValueError, TypeError, RecursionError):
                 data = encode_event(event)
             return b"data: %b\n\n" % data if id is None else b"id: %b\ndata: %b\n\n" % (_encode_id(id), data)
-        return self.encode_json(encode_event(event), id)
+        data = encode_event(event)
+        if id is None and 10 not in data and 13 not in data:  # without another call
+            return b"data: %b\n\n" % data
+        return self.encode_json(data, id)
 
     def encode_many(self, events: Iterable[Event], ids: Iterable[str | int] | None = None) -> bytes:
         """Encode many events, much cheaper than one by one. ``ids`` has one id for each event."""
