@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.codec.notices import Warn, log_notice
+from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.errors import StoreUnavailable
 from aguila.protocol import AgentCapabilities
 from aguila.server.agents import named_agents
@@ -172,6 +173,8 @@ class App:
         self._starting = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
         self._is_drain_requested = False  # by a signal that came while the app was starting
+        if has_protobuf():
+            ProtobufEncoder()  # imports the extra, which takes some 30 ms: too long for the event loop
 
     def _derive_capabilities(
         self, override: AgentCapabilities | Mapping[str, Any] | None, *, has_names: bool

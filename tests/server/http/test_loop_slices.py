@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -46,3 +48,8 @@ async def test_an_answer_about_thousands_of_messages_does_not_block_the_event_lo
             slices.stop()
         assert reader.body.count(b'"hello"') == MESSAGES
     assert slices.longest < allowed(MAX_SLICE)
+
+
+def test_an_app_imports_protobuf_before_the_first_request_that_needs_it() -> None:
+    program = "import sys; from aguila import App; App(print); sys.exit('google.protobuf.message' not in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
