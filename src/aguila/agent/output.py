@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
 
 from aguila.agent.chat_values import CHAT, is_delta, is_usage, with_parts
@@ -97,13 +98,16 @@ class OutputMapper:
         """Whether the run was cancelled."""
         self.hooks: Hooks = NO_HOOKS
         """Called for chat contents before they are mapped."""
-        self._retired = RetiredEvents(lambda: self.ids.mint("rsn"))
         self._sampler: StateSampler | None = None
         self._text: str | None = None  # the id of the message that yielded strings go to
         self._last_delta: TextMessageContentEvent | None = None  # of that message; None if it must not be extended
         self._called: frozenset[str] | None = None  # ids of the calls in the history, collected on first use
         self._chat: UpdateWriter | None = None  # the mapping for yielded chat values, from the first of them on
         self._chats: list[UpdateWriter] = []  # that one, and those of chat handles
+
+    @cached_property
+    def _retired(self) -> RetiredEvents:
+        return RetiredEvents(lambda: self.ids.mint("rsn"))
 
     @property
     def is_muted(self) -> bool:

@@ -143,6 +143,9 @@ _effects: ContextVar[tuple[tuple[Questions, str], ...]] = ContextVar("aguila.age
 _key_scope: ContextVar[_KeyScope | None] = ContextVar("aguila.agent.key_scope", default=None)
 
 
+_NONE: frozenset[str] = frozenset()  # one for all runs: each takes over 200 bytes
+
+
 class Questions:
     """The questions and recorded effects of one run."""
 
@@ -152,8 +155,8 @@ class Questions:
         self.is_stored = context.is_stored
         replay = context.replay
         self._answers: Mapping[str, ResumeEntry] = {} if replay is None else replay.answers
-        self._current: frozenset[str] = frozenset() if replay is None else replay.current
-        self._settled: frozenset[str] = frozenset() if replay is None else replay.settled
+        self._current: frozenset[str] = _NONE if replay is None else replay.current
+        self._settled: frozenset[str] = _NONE if replay is None else replay.settled
         self._used: dict[str, None] = {}  # an ordered set
         self._recorded = dict(context.recorded)
         self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)

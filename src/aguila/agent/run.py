@@ -40,6 +40,8 @@ from aguila.store.encoding import MAX_TITLE, is_title
 from aguila.stream.json_values import copy_json
 from aguila.stream.writer import EventWriter
 
+_NO_TOOLS: frozenset[str] = frozenset()  # one for all runs: each takes over 200 bytes
+
 
 class Run(RunAPI):
     """One run of an agent.
@@ -76,7 +78,8 @@ class Run(RunAPI):
         self._services = services
         self._is_known = context.is_known
         self._usage: list[TokenUsage] = []
-        super().__init__(output, questions, frozenset(tool.name for tool in self.tools), owner=None)
+        frontend_tools = frozenset([tool.name for tool in self.tools]) if self.tools else _NO_TOOLS
+        super().__init__(output, questions, frontend_tools, owner=None)
         questions.run = self
 
     @property

@@ -12,24 +12,31 @@ from collections.abc import Mapping
 from contextvars import ContextVar, Token
 from typing import Any
 
-_run: ContextVar[Mapping[str, str] | None] = ContextVar("aguila.run", default=None)
-
 
 class RunLogContext:
     """Adds a run's ids to everything that this task, and tasks it starts, log within the block."""
 
-    __slots__ = ("_run", "_token")
+    __slots__ = ("_run_id", "_thread_id", "_token")
 
     def __init__(self, thread_id: str, run_id: str | None = None) -> None:
-        self._run = {"thread": thread_id} if run_id is None else {"thread": thread_id, "run": run_id}
-        self._token: Token[Mapping[str, str] | None] | None = None
+        self._thread_id = thread_id
+        self._run_id = run_id
+        self._token: Token[RunLogContext | None] | None = None
+
+    @property
+    def fields(self) -> Mapping[str, str]:
+        """The ids as fields of a record."""
+        return {"thread": self._thread_id} if self._run_id is None else {"thread": self._thread_id, "run": self._run_id}
 
     def __enter__(self) -> None:
-        self._token = _run.set(self._run)
+        self._token = _run.set(self)
 
     def __exit__(self, *_: object) -> None:
         if self._token is not None:
             _run.reset(self._token)
+
+
+_run: ContextVar[RunLogContext | None] = ContextVar("aguila.run", default=None)
 
 
 def escape_text(text: str) -> str:
@@ -54,7 +61,9 @@ _AMBIGUOUS = re.compile(r"[\s='\"]")
 
 def log_fields(**more: Any) -> dict[str, Any]:
     """Return the ``extra`` of a log call: the ids of the current run, and the arguments that are not None."""
-    return {"fields": {**(_run.get() or {}), **{name: value for name, value in more.items() if value is not None}}}
+    run = _run.get()
+    ids: Mapping[str, str] = {} if run is None else run.fields
+    return {"fields": {**ids, **{name: value for name, value in more.items() if value is not None}}}
 
 
 def log_event(log: logging.Logger, level: int, event: str, *, error: BaseException | None = None, **more: Any) -> None:

@@ -33,7 +33,7 @@ class Signal:
 
     def __init__(self) -> None:
         self.version = 0
-        self._waiters: set[asyncio.Future[None]] | None = None  # created on demand: most signals have no waiters
+        self._waiters: list[asyncio.Future[None]] | None = None  # created on demand: most signals have no waiters
 
     @property
     def waiting(self) -> int:
@@ -54,13 +54,13 @@ class Signal:
             return
         waiter = asyncio.get_running_loop().create_future()
         if self._waiters is None:
-            self._waiters = set()
-        self._waiters.add(waiter)
+            self._waiters = []
+        self._waiters.append(waiter)
         try:
             await waiter
         finally:
-            if self._waiters is not None:
-                self._waiters.discard(waiter)
+            if self._waiters is not None and waiter in self._waiters:
+                self._waiters.remove(waiter)
 
 
 class Channel:

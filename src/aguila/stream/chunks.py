@@ -13,6 +13,7 @@ The cost of an event does not depend on the number of open lanes, except for eve
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, NamedTuple
@@ -163,6 +164,10 @@ class _OpenItem(NamedTuple):
         return self.kind.end(**{self.kind.id_field: self.id}, subagent_run_id=self.owner)
 
 
+_Change = tuple[int, list[tuple[Lane, _OpenItem]], list[Lane]]
+_NO_CHANGE: _Change = (-1, [], [])
+
+
 class ChunkExpander:
     """Turn a stream with chunks into one without.
 
@@ -175,9 +180,9 @@ class ChunkExpander:
         self._count = 0
         self.lanes: dict[Lane, _OpenItem] = {}  # the open item of each lane, in the order of opening
         # The lane of each item, by kind of chunk and item id: an item is in one lane only.
-        self._by_id: dict[type[Any], dict[str, Lane]] = {kind.chunk: {} for kind in CHUNK_KINDS}
+        self._by_id: defaultdict[type[Any], dict[str, Lane]] = defaultdict(dict)
         # The last change, for ``undo``: the index of its event, the items that it ended, the lanes that it opened.
-        self._last_change: tuple[int, list[tuple[Lane, _OpenItem]], list[Lane]] = (-1, [], [])
+        self._last_change: _Change = _NO_CHANGE
 
     @property
     def has_open_items(self) -> bool:
@@ -213,7 +218,7 @@ class ChunkExpander:
         when, ended, opened = self._last_change
         if when != self._count:
             return
-        self._last_change = (-1, [], [])
+        self._last_change = _NO_CHANGE
         for lane in opened:
             self._drop(lane)
         if ended:
@@ -239,8 +244,7 @@ class ChunkExpander:
 
     def _clear(self) -> None:
         self.lanes.clear()
-        for lanes in self._by_id.values():
-            lanes.clear()
+        self._by_id.clear()
 
     def _end_lanes(self, event: Any) -> Sequence[Event]:
         cls = event.__class__

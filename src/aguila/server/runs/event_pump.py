@@ -96,7 +96,7 @@ class EventPump:
         self._deltas: list[Event] = []
         self._merger = DeltaMerger() if settings.merge_deltas else None
         self._texts: list[str] = []  # of last_delta
-        self._silent: set[str] = set()  # open items that have no delta yet
+        self._silent: dict[str, None] = {}  # open items that have no delta yet
         self._is_urgent = False  # whether to append as soon as the current append has ended
         self._count = 0  # events of the agent in _pending and _deltas
         self._in_flight = 0
@@ -149,7 +149,7 @@ class EventPump:
                 self._texts = self._merger.add(event, item_id)
                 self.last_delta = event
                 if item_id in self._silent:
-                    self._silent.discard(item_id)
+                    del self._silent[item_id]
                     self._is_urgent = True
         elif any(map(is_large_event, events)) and events[-1].__class__ not in _TERMINAL:
             # Encoded when it is appended. The agent waits for that in ``room``, which raises if it is malformed.
@@ -232,11 +232,11 @@ class EventPump:
         for event in events:
             cls = event.__class__
             if cls in _OPENERS:
-                self._silent.add(getattr(event, _OPENERS[cls]))
+                self._silent[getattr(event, _OPENERS[cls])] = None
             elif cls in _CLOSERS:
-                self._silent.discard(getattr(event, _CLOSERS[cls]))
+                self._silent.pop(getattr(event, _CLOSERS[cls]), None)
             elif cls in ITEM_IDS and getattr(event, ITEM_IDS[cls]) in self._silent:
-                self._silent.discard(getattr(event, ITEM_IDS[cls]))
+                del self._silent[getattr(event, ITEM_IDS[cls])]
                 self._is_urgent = True
 
     def _encode_deltas(self) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, get_args
+from typing import Any
 
 from aguila.protocol import AssistantMessage, Message, ToolCall, ToolCallStartEvent
 from aguila.stream.verification.rules import Bucket, Owner, describe_owner
@@ -17,7 +18,7 @@ class ItemOwners:
     __slots__ = ("buckets",)
 
     def __init__(self) -> None:
-        self.buckets: dict[Bucket, dict[str, Owner]] = {bucket: {} for bucket in get_args(Bucket)}
+        self.buckets: defaultdict[Bucket, dict[str, Owner]] = defaultdict(dict)
 
     def describe_mismatch(self, bucket: Bucket, item_id: str, event: Any) -> str | None:
         """Return the error message if the event's tag is not the owner of the item; None if they agree.
@@ -70,8 +71,7 @@ class ItemOwners:
 
     def clear(self) -> None:
         """Forget all owners, at the start of a run (LIFE-20)."""
-        for owners in self.buckets.values():
-            owners.clear()
+        self.buckets.clear()
 
     def _add(self, bucket: Bucket, item_id: str, owner: Owner, overwrite: bool) -> None:
         if overwrite or item_id not in self.buckets[bucket]:

@@ -12,6 +12,7 @@ front of it, or call ``verify``, which does.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -114,7 +115,8 @@ class Verifier:
         self.index = 0
         self._collect = collect
         self._producer_rules = ProducerRules() if producer else None
-        self._open: dict[Item, dict[_Key, _Opened]] = {item: {} for item in ITEMS}
+        # An item gets its dict when it is first used: most runs use few of them, and idle runs none.
+        self._open: defaultdict[Item, dict[_Key, _Opened]] = defaultdict(dict)
         self._ended_subagents: dict[str, None] = {}  # of this run
         self._owners = ItemOwners()
         self._enter(RunState.NEW)
@@ -225,8 +227,7 @@ class Verifier:
 
     def _clear_open_items(self) -> None:
         """Forget all open items: the end of a run ends them (LIFE-13)."""
-        for keys in self._open.values():
-            keys.clear()
+        self._open.clear()
 
     # Runs: RUN_TABLE
 
@@ -262,7 +263,8 @@ class Verifier:
         state = self._next_state(event, event.__class__)
         if state is None:
             return
-        for item, keys in self._open.items():
+        for item in ITEMS:
+            keys = self._open.get(item)
             if keys:
                 self._report(
                     item.open_at_finish,
