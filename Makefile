@@ -9,7 +9,8 @@ RUN_ENV := $(VENV)/.run
 ENV := $(VENV)/.installed
 NODE_DIRS := tests/interop/node tests/interop/clients tests/interop/tanstack
 NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
-JOBS ?= auto
+# Tests wait for other processes half of the time, so two of them share a core.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
 .PHONY: run test test-postgres quick check check-types check-snippets check-style check-web format bench fuzz faults peers frontends pictures node web clean clients
