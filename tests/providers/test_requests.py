@@ -49,7 +49,8 @@ from aguila.providers import (
 from aguila.providers._agent.loop import make_agent
 from aguila.providers._encrypted_values import pack, unpack
 from aguila.providers._request.prompt import ProviderView
-from aguila.providers._request.schema import gemini_schema, standard_schema
+from aguila.providers._request.schemas.gemini import gemini_schema
+from aguila.providers._request.schemas.standard import standard_schema
 from aguila.providers._response.errors import make_failure
 
 pytestmark = pytest.mark.anyio

@@ -19,7 +19,8 @@ from aguila.errors import RunFailed
 from aguila.protocol import Tool
 from aguila.providers import FunctionTool, anthropic, gemini, openai_chat, openai_responses
 from aguila.providers._request.prompt import Prompt
-from aguila.providers._request.schema import gemini_schema, standard_schema
+from aguila.providers._request.schemas.gemini import gemini_schema
+from aguila.providers._request.schemas.standard import standard_schema
 
 CLEANERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], list[str]]]] = {
     "openai": (standard_schema, check_root_schema),

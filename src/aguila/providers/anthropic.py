@@ -66,7 +66,8 @@ from aguila.providers._request.prompt import (
     make_offloaded,
     object_arguments,
 )
-from aguila.providers._request.schema import SchemaBudget, standard_schema
+from aguila.providers._request.schemas.parts import SchemaBudget
+from aguila.providers._request.schemas.standard import standard_schema
 from aguila.providers._response.anthropic import BLOCK, OWN_CALLS, REDACTED, THINKING, is_own_result, is_sent_back
 from aguila.providers._response.anthropic import updates as updates
 from aguila.providers._response.citations import citations_of, split_by_citations

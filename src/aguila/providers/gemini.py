@@ -67,7 +67,8 @@ from aguila.providers._request.prompt import (
     make_offloaded,
     object_arguments,
 )
-from aguila.providers._request.schema import SchemaBudget, gemini_schema
+from aguila.providers._request.schemas.gemini import gemini_schema
+from aguila.providers._request.schemas.parts import SchemaBudget
 from aguila.providers._response.gemini import OWN_PARTS, PART, SIGNATURE
 from aguila.providers._response.gemini import updates as updates
 

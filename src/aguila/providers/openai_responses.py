@@ -45,7 +45,8 @@ from aguila.providers._request.media import (
     result_contents,
 )
 from aguila.providers._request.prompt import BEGIN, Prompt, ProviderView, Rules, object_arguments
-from aguila.providers._request.schema import SchemaBudget, standard_schema
+from aguila.providers._request.schemas.parts import SchemaBudget
+from aguila.providers._request.schemas.standard import standard_schema
 from aguila.providers._response.openai_responses import (
     IMAGE_CALL,
     ITEM,
