@@ -22,6 +22,7 @@ from starlette.routing import Mount
 from waiting import wait_until
 
 from aguila import App
+from aguila.errors import StoreUnavailable
 from aguila.server import Limits, Rejected
 from aguila.store import MemoryStore, SQLiteStore
 
@@ -398,16 +399,14 @@ def test_an_app_that_was_never_closed_goes_on_in_the_next_event_loop(is_durable:
     gc.collect()
 
 
-async def _of_both(first: App, second: App) -> None:
-    async with first:
-        async with second:
-            pass
-        await first.store.check()
-
-
 async def test_apps_that_share_a_store_do_not_close_it_for_each_other() -> None:
     store = MemoryStore()
-    await _of_both(App(agent, store=store), App(agent, store=store))
+    async with App(agent, store=store):
+        async with App(agent, store=store):
+            pass
+        await store.check()
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.check()
 
 
 # Options

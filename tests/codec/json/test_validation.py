@@ -5,7 +5,7 @@ import json
 import pytest
 from builders import run_finished_json, user_json
 
-from aguila.codec import EventDecoder, decode, decode_event
+from aguila.codec import EventDecoder, decode, decode_event, encode
 from aguila.errors import DecodeError
 from aguila.protocol import Message, MessagesSnapshotEvent, RunAgentInput, UserMessage
 
@@ -326,7 +326,7 @@ def test_patch_operations_keep_members_of_their_own_proc_5_snap_6():
     ],
 )
 def test_open_strings_are_kept_in_silence(raw):
-    kept(raw)
+    assert json.loads(encode(kept(raw))) == raw
 
 
 def test_empty_strings_are_values_env_14():
