@@ -52,8 +52,8 @@ from aguila.providers._request.media import (
     media_type_of,
     multimodal,
     read_file_id,
-    read_text_file,
     read_url,
+    require_text,
     result_contents,
 )
 from aguila.providers._request.prompt import (
@@ -293,10 +293,8 @@ def _result(result: FunctionResultContent, view: ProviderView, warn: Warn) -> Bl
 
 
 def _text_block(content: TextContent | File) -> Block:
-    text = content.text if isinstance(content, TextContent) else read_text_file(content)
-    if text is None:
-        raise UnreadablePart("only text is allowed here")
-    if text.strip() == "":
+    text = require_text(content)
+    if text.isspace():  # which the API refuses
         raise UnreadablePart("it is empty")
     return {"type": "text", "text": text}
 

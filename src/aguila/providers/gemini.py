@@ -53,8 +53,8 @@ from aguila.providers._request.media import (
     media_type_of,
     multimodal,
     read_file_id,
-    read_text_file,
     read_url,
+    require_text,
     result_contents,
 )
 from aguila.providers._request.prompt import (
@@ -297,12 +297,7 @@ def _result(result: FunctionResultContent, view: ProviderView, called: dict[str,
 
 
 def _text_part(content: TextContent | File) -> Block:
-    text = content.text if isinstance(content, TextContent) else read_text_file(content)
-    if text is None:
-        raise UnreadablePart("only text is allowed here")
-    if text == "":
-        raise UnreadablePart("it is empty")
-    return {"text": text}
+    return {"text": require_text(content)}
 
 
 def _part(content: TextContent | File) -> Block:

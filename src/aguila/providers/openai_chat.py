@@ -48,6 +48,7 @@ from aguila.providers._request.media import (
     read_file_id,
     read_text_file,
     read_url,
+    require_text,
     result_contents,
 )
 from aguila.providers._request.prompt import BEGIN, Prompt, ProviderView, Rules, object_arguments
@@ -242,12 +243,7 @@ def _joined(contents: list[Content], warn: Warn) -> str:
 
 
 def _text_part(content: TextContent | File) -> Block:
-    text = content.text if isinstance(content, TextContent) else read_text_file(content)
-    if text is None:
-        raise UnreadablePart("only text is allowed here")
-    if text == "":
-        raise UnreadablePart("it is empty")
-    return {"type": "text", "text": text}
+    return {"type": "text", "text": require_text(content)}
 
 
 def _named(message: ChatMessage) -> Block:

@@ -40,8 +40,8 @@ from aguila.providers._request.media import (
     make_blocks,
     media_type_of,
     read_file_id,
-    read_text_file,
     read_url,
+    require_text,
     result_contents,
 )
 from aguila.providers._request.prompt import BEGIN, Prompt, ProviderView, Rules, object_arguments
@@ -234,12 +234,7 @@ def _output(result: FunctionResultContent, view: ProviderView, warn: Warn) -> Bl
 
 
 def _text_part(content: TextContent | File) -> Block:
-    text = content.text if isinstance(content, TextContent) else read_text_file(content)
-    if text is None:
-        raise UnreadablePart("only text is allowed here")
-    if text == "":
-        raise UnreadablePart("it is empty")
-    return {"type": "input_text", "text": text}
+    return {"type": "input_text", "text": require_text(content)}
 
 
 def _part(content: TextContent | File) -> Block:

@@ -205,3 +205,13 @@ def read_text_file(content: File) -> str | None:
     except UnicodeDecodeError:
         return None
     return f"{file_name(content, 'file')}:\n{text}"
+
+
+def require_text(content: TextContent | File) -> str:
+    """Return text, or a text file as text. Raises ``UnreadablePart`` for anything else, and for empty text."""
+    text = content.text if isinstance(content, TextContent) else read_text_file(content)
+    if text is None:
+        raise UnreadablePart("only text is allowed here")
+    if text == "":
+        raise UnreadablePart("it is empty")
+    return text
