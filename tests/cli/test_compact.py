@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from builders import run_finished_json, run_started_json
@@ -12,11 +13,13 @@ from streams.every_event import every_event
 
 from aguila.cli.convert import CannotConvert, compacted, convert, written
 from aguila.codec import decode_event
-from aguila.codec.formats import FORMATS, Format, detect_format
+from aguila.codec.formats import Format, detect_format
 from aguila.codec.notices import Notice
 from aguila.stream import compact, reduce
 from aguila.stream.chunks import expand_chunks
 from aguila.testing.recordings import read_streams
+
+FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def ignored(notice: Notice) -> None:

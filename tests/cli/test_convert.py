@@ -13,12 +13,13 @@ from streams.protobuf_losses import after_protobuf
 
 from aguila.cli.convert import CannotConvert, convert, written
 from aguila.codec import decode_event, encode_event
-from aguila.codec.formats import FORMATS, Format, detect_format, format_from_name
+from aguila.codec.formats import Format, detect_format, format_from_name
 from aguila.codec.notices import Notice
 from aguila.errors import AguilaError
 from aguila.testing.recordings import read_streams
 
 SUFFIXES: dict[Format, str] = {"sse": ".sse", "jsonl": ".jsonl", "json": ".json", "protobuf": ".pb"}
+FORMATS = tuple(SUFFIXES)
 
 
 def unexpected(notice: Notice) -> None:

@@ -108,11 +108,6 @@ def test_events_before_the_first_run_are_in_no_branch():
     assert [n.rule for n in notices] == ["LIFE-1"]
 
 
-def test_runs_kept_one_by_one_make_the_same_tree():
-    lineage = Lineage.from_runs([run("a"), run("b"), run("c", "a")])
-    assert lineage.branches() == {"b": ["a", "b"], "c": ["a", "c"]}
-
-
 def test_an_empty_log_has_no_runs():
     lineage = Lineage([])
     assert (list(lineage.runs), lineage.roots, lineage.latest, lineage.branches()) == ([], [], None, {})

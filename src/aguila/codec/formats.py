@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 Format = Literal["sse", "jsonl", "json", "protobuf"]
-FORMATS: Final[tuple[Format, ...]] = get_args(Format)
 
 _SUFFIXES: Final[dict[str, Format]] = {
     ".sse": "sse",

@@ -140,13 +140,6 @@ class Lineage:
             else:
                 events.append(event)
 
-    @classmethod
-    def from_runs(
-        cls, runs: Iterable[Iterable[Event]], *, parents: Mapping[str, str] | None = None, warn: Warn = log_notice
-    ) -> Lineage:
-        """Make the tree from the events of each run, in the order in which the runs started."""
-        return cls((event for run in runs for event in run), parents=parents, warn=warn)
-
     def _add(self, event: RunStartedEvent, index: int) -> list[Event]:
         parent = self._tree.find_parent(event, self._parents.get(event.run_id))
         self._tree.add(event, parent)

@@ -87,11 +87,10 @@ def types(events):
 def test_the_start_declares_our_version_and_echoes_the_input_VER_2():
     given = RunAgentInput(thread_id="t", run_id="r", messages=[], state={"n": 1})
     run = Written(input=given, parent_run_id="p")
-    assert not run.writer.is_started
+    assert not run.writer.is_open
     assert run.start() == [
         RunStartedEvent(thread_id="t", run_id="r", protocol_version="1.1", parent_run_id="p", input=given)
     ]
-    assert run.writer.is_started
     assert run.writer.is_open
     assert run.writer.state == {"n": 1}, "deltas are against the input's state (IN-11)"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, cast, get_args, overload
+from typing import Any, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
 import msgspec
 
@@ -205,8 +205,6 @@ class Toolbox:
     Raises ``TypeError`` for what is not a tool, ``ValueError`` for two tools of one name.
     """
 
-    EMPTY: ClassVar[Toolbox]
-
     def __init__(self, tools: Iterable[AnyTool] = (), *, base: Toolbox | None = None) -> None:
         self.functions: dict[str, FunctionTool[..., Any]] = {} if base is None else dict(base.functions)
         self.declared: dict[str, Tool] = {} if base is None else dict(base.declared)
@@ -245,9 +243,6 @@ class Toolbox:
     def is_manual(self, name: str) -> bool:
         """Whether a tool is only declared, so that the application answers its calls."""
         return name in self.declared and name not in self.functions
-
-
-Toolbox.EMPTY = Toolbox()
 
 
 def content_of(value: Any) -> str | list[ContentPart]:

@@ -88,11 +88,6 @@ class RunWriter:
     # Queries
 
     @property
-    def is_started(self) -> bool:
-        """Whether the first event of the run was written."""
-        return self._verifier.run_state is not RunState.NEW
-
-    @property
     def is_open(self) -> bool:
         """Whether the run has started and not ended."""
         return self._verifier.run_state is RunState.OPEN

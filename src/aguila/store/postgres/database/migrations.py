@@ -65,13 +65,13 @@ def check_version(version: int, oldest: int, schema: str) -> None:
         )
 
 
-async def migrate(db: Any, schema: str, *, up_to: int | None = None) -> tuple[int, int]:
+async def migrate(db: Any, schema: str) -> tuple[int, int]:
     """Bring the schema up to date; return its version before and after.
 
     Raises ``StoreUnavailable`` if it is too new for this Aguila.
     """
     version, oldest = await read_version(db, schema)
-    target = newest() if up_to is None else up_to
+    target = newest()
     check_version(version, oldest, schema)
     if version >= target:
         return version, version
@@ -86,7 +86,7 @@ async def migrate(db: Any, schema: str, *, up_to: int | None = None) -> tuple[in
                 "(version integer PRIMARY KEY, oldest integer NOT NULL, applied_at timestamptz NOT NULL DEFAULT now())"
             )
         for number, script in scripts().items():
-            if before < number <= target:
+            if before < number:
                 await db.execute(in_schema(script, schema))
                 await db.execute(
                     f"INSERT INTO {schema}.migrations (version, oldest) VALUES ($1, $2)",  # noqa: S608 - an identifier
