@@ -194,11 +194,14 @@ class StreamTruncated(AguilaError):
 class LimitExceeded(AguilaError):
     """The response to a client has more events or bytes, or takes longer, than allowed. A run goes on on the server.
 
-    ``limit`` is the name of the client's parameter: ``max_events``, ``max_bytes`` or ``max_seconds``.
+    ``limit`` is the name of the client's parameter: ``max_events``, ``max_bytes`` or ``max_seconds``. It is
+    ``max_bytes``, too, if the process runs out of memory before that: a lower one refuses such a response earlier.
     """
 
-    def __init__(self, limit: str, value: float, unit: str) -> None:
-        super().__init__(f"the response has more than {value} {unit}; raise {limit} of the client to allow more")
+    def __init__(self, limit: str, value: float, unit: str, message: str | None = None) -> None:
+        if message is None:
+            message = f"the response has more than {value} {unit}; raise {limit} of the client to allow more"
+        super().__init__(message)
         self.limit = limit
         self.conversation: Any = None
 

@@ -22,7 +22,7 @@ from aguila.codec.compat import Level
 from aguila.codec.dialects import predates_versions
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.notices import Warn
-from aguila.errors import TransportFailed
+from aguila.errors import LimitExceeded, TransportFailed
 from aguila.protocol import PROTOCOL_VERSION
 
 TransportT = TypeVar("TransportT")
@@ -106,6 +106,19 @@ class ClientCore(Generic[TransportT]):
         self.check_open(error)
         if not isinstance(error, TransportFailed):
             raise error
+        return error
+
+    def out_of_memory(self, conversation: Any = None) -> LimitExceeded:
+        """Return the error of a response that this process has not enough memory for."""
+        most = self.settings.max_bytes
+        error = LimitExceeded(
+            "max_bytes",
+            most,
+            "bytes",
+            f"there is not enough memory for the response; lower max_bytes ({most}) or max_size "
+            f"({self.settings.max_size}) of the client to refuse such responses earlier",
+        )
+        error.conversation = conversation
         return error
 
 

@@ -170,6 +170,9 @@ class ClientRun(RunBase):
                 except StopIteration as stop:
                     self._outcome = stop.value
                     return
+                except MemoryError as error:
+                    self._outcome = self._core.out_of_memory(self._thread.conversation)
+                    raise self._outcome from error
                 except Exception as error:
                     self._outcome = error
                     raise

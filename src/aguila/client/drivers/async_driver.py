@@ -53,6 +53,8 @@ class AsyncDriver:
                     effect = program.send(result)
         except StopIteration as stop:
             return stop.value
+        except MemoryError as error:
+            raise self.core.out_of_memory() from error
         finally:
             program.close()
             await self.close()

@@ -52,6 +52,8 @@ class SyncDriver:
                     effect = program.send(result)
         except StopIteration as stop:
             return stop.value
+        except MemoryError as error:
+            raise self.core.out_of_memory() from error
         finally:
             program.close()
             self.close()

@@ -13,11 +13,12 @@ from urllib.parse import urljoin, urlsplit
 import msgspec
 
 from aguila.client.drivers.effects import Authorize, Close, Head, Open, Program, Read
+from aguila.client.requests.response_budget import ResponseBudget
 from aguila.client.requests.urls import check_headers, display_url, merge_headers
 from aguila.client.transports.base import Request, Timeouts
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.values import is_array, is_object
-from aguila.errors import HTTPRejected, LimitExceeded, TransportFailed
+from aguila.errors import HTTPRejected, TransportFailed
 
 if TYPE_CHECKING:
     from aguila.client.settings import Settings
@@ -37,10 +38,10 @@ _TIMED_OUT: Final[dict[Limit, str]] = {
 }
 
 
-def open_response(settings: Settings, request: Request, limit: Limit) -> Program[Head]:
+def open_response(settings: Settings, request: Request, limit: Limit, budget: ResponseBudget) -> Program[Head]:
     """Send a request with fresh credentials. Follow redirects that keep method, body and origin.
 
-    Raise ``TransportFailed`` with the request and the time limit that ran out.
+    Raise ``TransportFailed`` with the request and the time limit that ran out, or ``LimitExceeded``.
     """
     timeout: float | None = getattr(settings.timeouts, limit)
     for _ in range(_MAX_REDIRECTS):
@@ -48,9 +49,11 @@ def open_response(settings: Settings, request: Request, limit: Limit) -> Program
         headers = merge_headers(request.headers, extra)
         try:
             check_headers(headers)
-            head: Head = yield Open(msgspec.structs.replace(request, headers=headers), timeout)
+            head: Head = yield Open(msgspec.structs.replace(request, headers=headers), budget.shorten(timeout))
         except TransportFailed as error:
+            budget.check_time()
             raise explain_failure(error, limit, settings.timeouts, request) from error
+        budget.check_time()
         location = head.headers.get("location")
         if not 300 <= head.status < 400 or location is None:
             return head
@@ -84,30 +87,33 @@ def explain_failure(
     return TransportFailed(why, was_sent=error.was_sent, is_lasting=error.is_lasting, is_timeout=error.is_timeout)
 
 
-def read_body(settings: Settings, request: Request, limit: int | None = _MAX_REFUSAL) -> Program[bytes]:
+def read_body(
+    settings: Settings, request: Request, budget: ResponseBudget, limit: int | None = _MAX_REFUSAL
+) -> Program[bytes]:
     """Read the body of a response that is not a stream; no more pieces once it has more bytes than ``limit``."""
     pieces: list[bytes] = []
     size = 0
     while limit is None or size <= limit:
         try:
-            piece: bytes = yield Read(settings.timeouts.answer)
+            piece: bytes = yield Read(budget.shorten(settings.timeouts.answer))
         except TransportFailed as error:
+            budget.check_time()
             raise explain_failure(error, "answer", settings.timeouts, request) from error
         if not piece:
             break
         pieces.append(piece)
         size += len(piece)
+        budget.spend(len(piece))
     yield Close()
     return b"".join(pieces)
 
 
 def fetch(settings: Settings, request: Request) -> Program[tuple[Head, bytes]]:
-    """Send a request and read the response. Raise ``HTTPRejected`` unless it is a success."""
-    head = yield from open_response(settings, request, "answer")
+    """Send a request and read the response. Raise ``HTTPRejected`` unless it is a success, or ``LimitExceeded``."""
+    budget = ResponseBudget(settings)
+    head = yield from open_response(settings, request, "answer", budget)
     is_success = 200 <= head.status < 300
-    body = yield from read_body(settings, request, settings.max_bytes if is_success else _MAX_REFUSAL)
-    if len(body) > settings.max_bytes:
-        raise LimitExceeded("max_bytes", settings.max_bytes, "bytes")
+    body = yield from read_body(settings, request, budget, None if is_success else _MAX_REFUSAL)
     if not is_success:
         raise rejection(head, body, settings.now())
     return head, body

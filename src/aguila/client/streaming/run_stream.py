@@ -27,9 +27,10 @@ from msgspec.structs import replace
 from aguila.client.drivers.effects import Close, Compute, GiveWay, Head, Program, Read, Sleep
 from aguila.client.middleware import Chain
 from aguila.client.requests.http_requests import explain_failure, open_response, read_body, rejection
+from aguila.client.requests.response_budget import ResponseBudget
 from aguila.client.requests.urls import merge_headers
 from aguila.client.streaming.cursor import Cursor
-from aguila.client.streaming.read_limits import ReadLimits, RunBudget
+from aguila.client.streaming.read_limits import ReadLimits
 from aguila.client.streaming.response_reader import ResponseReader, is_unspecific, reader_for
 from aguila.client.transports.base import Request
 from aguila.codec import EventDecoder
@@ -92,7 +93,7 @@ class RunStream:
         self._may_have_started = False
         self._unspecific: Head | None = None  # head of a response that may not be a stream, until its first event
         self._attempts = 0
-        self._budget = RunBudget(settings)
+        self._budget = ResponseBudget(settings)
         self._is_resumed = False
         self._has_run_ended = False  # the stream may still be open
         self._is_done = False  # the rest of the stream is not needed
@@ -117,6 +118,14 @@ class RunStream:
 
     def follow(self, request: Request) -> Program[None]:
         """Send the request and deliver the events. Raise everything that can end a run but its own RUN_ERROR."""
+        try:
+            yield from self._follow(request)
+        except LimitExceeded as error:
+            yield Close()
+            error.conversation = self._consumer.conversation
+            raise
+
+    def _follow(self, request: Request) -> Program[None]:
         dropped: AguilaError | None
         try:
             reader = yield from self._open_when_accepted(request)
@@ -189,12 +198,17 @@ class RunStream:
                 pause = policy.asked_pause(error)
                 if pause is None:
                     raise
-            yield Sleep(pause)
+            yield from self._sleep(pause)
             attempts += 1
+
+    def _sleep(self, seconds: float) -> Program[None]:
+        """Wait before the next attempt. Raise ``LimitExceeded`` if the run has no time left for one."""
+        yield Sleep(self._budget.shorten(seconds))
+        self._budget.check_time()
 
     def _open(self, request: Request) -> Program[ResponseReader]:
         settings = self._settings
-        head = yield from open_response(settings, request, "first_event")
+        head = yield from open_response(settings, request, "first_event", self._budget)
         reader = None
         content_type = head.headers.get("content-type")
         is_success = 200 <= head.status < 300
@@ -202,7 +216,7 @@ class RunStream:
             expected = SSE_MEDIA_TYPE if is_unspecific(content_type) else content_type
             reader = reader_for(expected, warn=settings.warn, max_size=settings.max_size)
         if reader is None:
-            body = yield from read_body(settings, request)
+            body = yield from read_body(settings, request, self._budget)
             raise self._not_a_stream(head, body) if is_success else rejection(head, body, settings.now())
         self._may_have_started = True
         self._unspecific = head if is_unspecific(content_type) else None
@@ -237,12 +251,7 @@ class RunStream:
             size = reader.buffered + len(data)
             parse = partial(reader.feed, data) if data else partial(self._last_frames, reader)
             frames = parse() if size <= _MAX_PARSED else (yield from _offloaded(parse))
-            try:
-                self._budget.spend(len(data), len(frames))
-            except LimitExceeded as error:
-                yield Close()
-                error.conversation = self._consumer.conversation
-                raise
+            self._budget.spend(len(data), len(frames))
             if self._unspecific is not None:
                 if len(unread) < _MAX_BODY:
                     unread += data
@@ -403,7 +412,8 @@ class RunStream:
                 raise self._final_error(dropped, f"; gave up after {self._attempts} attempts")
             if isinstance(dropped, TransportFailed) and dropped.is_lasting:
                 raise self._final_error(dropped)
-            yield Sleep(max(policy.asked_pause(dropped) or 0.0, policy.delay(self._attempts, settings.random())))
+            delay = policy.delay(self._attempts, settings.random())
+            yield from self._sleep(max(policy.asked_pause(dropped) or 0.0, delay))
             self._attempts += 1
             self._is_resumed = True
             try:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
@@ -72,7 +73,7 @@ class _AsyncResponse:
         self._has_pieces = asyncio.Event()
         self._has_room = asyncio.Event()
         self._is_over = False
-        self._failure: TransportFailed | None = None
+        self._failure: Exception | None = None
         self._reader: asyncio.Task[None] | None = None
 
     async def read(self) -> bytes:
@@ -106,11 +107,11 @@ class _AsyncResponse:
                 if self._size > _READ_AHEAD:
                     self._has_room.clear()
                     await self._has_room.wait()
-        except TransportFailed as failure:
-            self._failure = failure
         except (httpx2.RequestError, httpx2.StreamError) as error:
             self._failure = _failure(error)
             self._failure.__cause__ = error
+        except Exception as error:  # noqa: BLE001 - such as MemoryError; ``read`` raises it
+            self._failure = error
         finally:
             self._is_over = True
             self._has_pieces.set()
@@ -146,7 +147,9 @@ class HTTPX2Transport:
     def send(self, request: Request, timeout: float | None) -> _Response:
         """Send a request. See ``Transport``."""
         connect = self._timeouts.connect
-        limits = httpx2.Timeout(None, connect=connect, pool=connect, read=timeout, write=timeout)
+        is_short = timeout is not None and (connect is None or timeout < connect)
+        waits = timeout if is_short else connect
+        limits = httpx2.Timeout(None, connect=waits, pool=waits, read=timeout, write=timeout)
         try:
             built = self._client.build_request(
                 request.method,
@@ -158,7 +161,9 @@ class HTTPX2Transport:
             )
             sent = self._client.send(built, stream=True, follow_redirects=False)
         except (httpx2.RequestError, httpx2.InvalidURL) as error:
-            raise _send_failure(error, connect) from error
+            failure = _send_failure(error, None if is_short else connect)
+            failure.is_timeout = failure.is_timeout or (is_short and isinstance(error, httpx2.ConnectTimeout))
+            raise failure from error
         response = _Response(sent, built, self._timeouts.idle)
         self._responses.add(response)
         return response
@@ -189,6 +194,7 @@ class _Response:
         self._request = request
         self._idle = idle
         self._has_expired = False
+        self._watchdog = _Watchdog(self._expire)
         # Over HTTP/2 other runs use the same connection.
         is_shared = response.http_version == "HTTP/2"
         self._stream = None if is_shared else response.extensions.get("network_stream")
@@ -201,10 +207,9 @@ class _Response:
             self._request.extensions["timeout"]["read"] = self._idle
             is_plain = "content-encoding" not in self.headers
             self._pieces = self._response.iter_raw() if is_plain else self._response.iter_bytes()
-        needs_timer = timeout is not None and (self._idle is None or timeout < self._idle)
-        timer = threading.Timer(timeout or 0, self._expire) if needs_timer and self._stream is not None else None
-        if timer is not None:
-            timer.start()
+        is_shorter = timeout is not None and (self._idle is None or timeout < self._idle)
+        if is_shorter and self._stream is not None:
+            self._watchdog.start(timeout or 0)
         try:
             for piece in self._pieces:
                 if piece:
@@ -213,8 +218,7 @@ class _Response:
             if not self._has_expired:
                 raise _failure(error) from error
         finally:
-            if timer is not None:
-                timer.cancel()
+            self._watchdog.stop()
         if self._has_expired:
             raise TransportFailed(f"no data for {timeout or 0:g} seconds", is_timeout=True)
         return b""
@@ -230,7 +234,55 @@ class _Response:
 
     def close(self) -> None:
         self._stream = None  # from now on the connection may serve another request
+        self._watchdog.close()
         self._response.close()
+
+
+class _Watchdog:
+    """Bounds many waits in a row, with one thread for all of them. Calls ``expire`` if a wait takes too long."""
+
+    def __init__(self, expire: Callable[[], None]) -> None:
+        self._expire = expire
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._deadline = self._wakes_at = _NEVER
+        self._is_closed = False
+
+    def start(self, seconds: float) -> None:
+        """Begin a wait of at most so many seconds."""
+        with self._changed:
+            self._deadline = time.monotonic() + seconds
+            if self._deadline < self._wakes_at:
+                self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="aguila-timeout", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End a wait. The thread notices when the deadline has passed."""
+        self._deadline = _NEVER
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                self._wakes_at = self._deadline
+                left = self._deadline - time.monotonic()
+                if not self._is_closed and left > 0:
+                    self._changed.wait(None if left == _NEVER else left)
+                    continue
+                if self._is_closed:
+                    return
+                self._deadline = _NEVER
+            self._expire()
+
+
+_NEVER = float("inf")
 
 
 def _shut_down(stream: httpcore2.NetworkStream) -> None:
