@@ -271,6 +271,8 @@ class ThreadReader:
                 elif self._branch is not None and self._branch.tip is not None:
                     self._branch.feed(event, self.last + 1)
             self.last += 1
+            if data.startswith(_STARTED):  # it may have brought thousands of messages
+                await asyncio.sleep(0)
             if data.startswith(_TERMINAL_EVENTS) and self._branch is not None:
                 if fed > _SLICE:
                     await asyncio.sleep(0)
@@ -564,6 +566,7 @@ def _is_plain(text: bytes) -> bool:
     return b'"' not in text and b"\\u" not in text
 
 
+_STARTED = b'{"type":"RUN_STARTED"'
 _TERMINAL_EVENTS = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 _DELTAS = (b'{"type":"TEXT_MESSAGE_CONTENT"', b'{"type":"REASONING_MESSAGE_CONTENT"', b'{"type":"TOOL_CALL_ARGS"')
 _TEXT = b'"delta":"'

@@ -33,10 +33,12 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
+from aguila.chat.allowed_media import AllowedMedia
 from aguila.codec.dialects import dialect_of, may_be_translated
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, list_ids
 from aguila.errors import NotFound
+from aguila.offload import is_large, offload
 from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.errors import Rejected
 from aguila.server.history.client_history.known_messages import KnownMessages, remove_calls, remove_unknown
@@ -87,7 +89,7 @@ async def prepare_input(
     if settings.history == "client" and is_open and _is_unchanged(input, settings.allow_system_messages):
         # The result of build_agent_input, without looking at every message several times.
         prepared = PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
-        return _admit_media(prepared, input, settings)
+        return await _admit_media(prepared, input, settings)
     if settings.history == "server" or not is_open or _needs_log(input, settings.allow_system_messages):
         parent = input.parent_run_id if inferred_parent is None else inferred_parent
         view = await projections.load_before(
@@ -95,17 +97,24 @@ async def prepare_input(
         )
     prepared = build_agent_input(input, view, settings, is_cut=inferred_parent is not None)
     prepared = replace(prepared, notices=[*notices, *prepared.notices]) if notices else prepared
-    return _admit_media(prepared, input, settings)
+    return await _admit_media(prepared, input, settings)
 
 
-def _admit_media(prepared: PreparedInput, sent: RunAgentInput, settings: Settings) -> PreparedInput:
+async def _admit_media(prepared: PreparedInput, sent: RunAgentInput, settings: Settings) -> PreparedInput:
     """Refuse new references to media that are not admitted, and leave out older ones."""
     seen = prepared.input
     if not has_parts(seen.messages):
         return prepared
-    check_new_media(seen.messages, sent.messages, settings.allowed_media)
-    seen, notices = leave_out_media(seen, settings.allowed_media)
+    arguments = (seen, sent.messages, settings.allowed_media)
+    seen, notices = await offload(_filter_media, *arguments) if is_large(seen.messages) else _filter_media(*arguments)
     return replace(prepared, input=seen, notices=[*prepared.notices, *notices]) if notices else prepared
+
+
+def _filter_media(
+    seen: RunAgentInput, sent: Sequence[Message], allowed: AllowedMedia
+) -> tuple[RunAgentInput, list[Notice]]:
+    check_new_media(seen.messages, sent, allowed)
+    return leave_out_media(seen, allowed)
 
 
 async def check_parent(input: RunAgentInput, store: Store, scope: str) -> list[Notice]:  # noqa: A002

@@ -117,6 +117,8 @@ def _place(sent: Sequence[Message], thread: ThreadMessages) -> dict[int, Message
     first: dict[tuple[str, str], Message] = {}
     for message in sent:
         first.setdefault((message.id, message.role), message)
+    if not thread.messages:
+        return dict(zip(range(-1, -1 - len(first), -1), first.values(), strict=True))
     placed: dict[int, Message] = {}
     for (message_id, role), message in first.items():
         index = thread.index_of(message_id, role)
