@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
-from heapq import merge
 from itertools import islice
-from typing import TypeAlias
 
 import msgspec
 
 from aguila.codec.json.large_strings import LARGE
-from aguila.errors import StaleLease, StoreError, StoreUnavailable
+from aguila.errors import StaleLease, StoreError
 from aguila.store import refusals
 from aguila.store.archives.thread_archive import Archive, FileArchive, RemovedThreads, Snapshot, ThreadArchive
 from aguila.store.base import Store
 from aguila.store.cursors import new_token
-from aguila.store.encoding import SMALL_RUN, check_ids, encode_rows, hash_blob, size_of_rows
-from aguila.store.feed import Feed, Key
+from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows
+from aguila.store.feed import Feed
 from aguila.store.memory.blobs import Blobs
+from aguila.store.memory.capacity import Capacity
+from aguila.store.memory.snapshot import MemorySnapshot
 from aguila.store.memory.thread import Thread
 from aguila.store.memory.threads import Threads
 from aguila.store.records import (
@@ -58,11 +58,6 @@ from aguila.store.run_inputs import (
 
 _replace = msgspec.structs.replace
 
-_Entry: TypeAlias = "Thread | tuple[str, Blob]"
-"""What can be removed: a thread, or a file with its scope."""
-
-_FULL = "the memory store is full and every thread has an open run; raise max_bytes or max_threads, or use SQLiteStore"
-
 
 class MemoryStore(Store):
     """A store in the memory of this process, which is empty again when it is closed.
@@ -88,8 +83,18 @@ class MemoryStore(Store):
         self._feed: Feed | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._users = 0
+        self._clear()
+
+    def _clear(self) -> None:
         self._threads = Threads()
         self._blobs = Blobs()
+        self._capacity = Capacity(
+            self._threads,
+            self._blobs,
+            max_bytes=self._max_bytes,
+            max_threads=self._max_threads,
+            on_removed=lambda key: self._opened().invalidate(key),
+        )
 
     async def open(self) -> None:
         if self._loop is not None and self._loop.is_closed():  # its tails are gone
@@ -104,8 +109,7 @@ class MemoryStore(Store):
         if self._feed is not None and not self._users:
             self._feed.close()
             self._feed = None
-            self._threads = Threads()
-            self._blobs = Blobs()
+            self._clear()
 
     @property
     def durability(self) -> None:
@@ -113,12 +117,7 @@ class MemoryStore(Store):
 
     async def check(self) -> None:
         self._opened()
-        # Everything that belongs to no open run could be removed.
-        running = [thread for thread in self._threads if thread.running is not None]
-        used = sum(thread.bytes for thread in running) + self._blobs.bytes_held([thread.key for thread in running])
-        room = min(SMALL_RUN, self._max_bytes // 16)
-        if used + room > self._max_bytes or len(running) >= self._max_threads:
-            raise StoreUnavailable(_FULL)
+        self._capacity.check()
 
     # Runs
 
@@ -154,7 +153,7 @@ class MemoryStore(Store):
         if new.max_running is not None and running >= new.max_running:
             raise refusals.too_many_runs(running)
         if new.quotas is not None:
-            self._check_quotas(new.quotas, scope, Usage(threads=thread is None, bytes=1))
+            self._capacity.check_quotas(new.quotas, scope, Usage(threads=thread is None, bytes=1))
         if new.after is not None and new.after != (0 if thread is None else thread.last):
             raise refusals.thread_continued(lease.thread_id)
         if thread is not None and new.waiting is not None:
@@ -165,7 +164,7 @@ class MemoryStore(Store):
             interrupt = None if thread is None else thread.interrupts.get(interrupt_id)
             if interrupt is None or interrupt.status != "open":
                 raise refusals.interrupt_not_open(interrupt_id)
-        self._make_room(size + input.size, new_thread=thread is None, keep=thread)
+        self._capacity.make_room(size + input.size, new_thread=thread is None, keep=thread)
         now = self._clock()
         if thread is None:
             thread = self._threads.add(key, now, new.agent)
@@ -203,7 +202,7 @@ class MemoryStore(Store):
         parts = None if projection is None else await _cut(projection)
         thread, run = self._check_lease(lease)
         if end is None:
-            self._make_room(size, keep=thread)
+            self._capacity.make_room(size, keep=thread)
         else:
             thread.settle(run.run_id, end.settles)
         now = self._clock()
@@ -376,7 +375,7 @@ class MemoryStore(Store):
 
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
         thread = self._thread(scope, thread_id)
-        self._make_room(update.size, keep=thread)
+        self._capacity.make_room(update.size, keep=thread)
         self._threads.update(thread, update)
         return thread.summary()
 
@@ -387,24 +386,15 @@ class MemoryStore(Store):
         thread = self._thread(scope, thread_id)
         if thread.running is not None:
             raise refusals.thread_busy(thread.record_of(thread.running))
-        self._remove(thread)
+        self._capacity.remove(thread)
 
     async def prune(self, retention: Retention) -> int:
         self._opened()
-        now = self._clock()
-        removed = 0
-        for entry in list(self._removable()):
-            is_thread = isinstance(entry, Thread)
-            age = now - _stored_at(entry)
-            used = self._usage(entry.key[0] if is_thread else entry[0])
-            if retention.is_exceeded(age=age, size=used.bytes, threads=used.threads if is_thread else 0):
-                self._remove(entry)
-                removed += is_thread
-        return removed
+        return self._capacity.prune(retention, self._clock())
 
     async def usage(self, scope: str | None = None) -> Usage:
         self._opened()
-        return self._usage(scope)
+        return self._capacity.usage(scope)
 
     # Projections
 
@@ -421,7 +411,7 @@ class MemoryStore(Store):
         parts = {run_id: await _cut(projection) for run_id, projection in projections.items()}
         thread = self._find(scope, thread_id)
         if thread is not None:
-            self._make_room(sum([projection.size for projection in projections.values()]), keep=thread)
+            self._capacity.make_room(sum([projection.size for projection in projections.values()]), keep=thread)
             for run_id, new in parts.items():
                 if run_id in thread.runs and thread.running != run_id:
                     self._write_projection(thread, run_id, new, self._clock())
@@ -473,7 +463,7 @@ class MemoryStore(Store):
         thread, _ = self._check_lease(lease)
         if key in thread.effects.get(root_run_id, {}):
             return
-        self._make_room(len(value), keep=thread)
+        self._capacity.make_room(len(value), keep=thread)
         thread.effects.setdefault(root_run_id, {})[key] = value
         self._threads.grow(thread, len(value))
 
@@ -500,8 +490,8 @@ class MemoryStore(Store):
         self._opened()
         if not self._blobs.has(scope, blob_id):
             if quotas is not None:
-                self._check_quotas(quotas, scope, Usage(files=1, bytes=len(data)))
-            self._make_room(len(data), keep=None if thread_id is None else self._threads.get(scope, thread_id))
+                self._capacity.check_quotas(quotas, scope, Usage(files=1, bytes=len(data)))
+            self._capacity.make_room(len(data), keep=None if thread_id is None else self._threads.get(scope, thread_id))
             blob = Blob(
                 blob_id=blob_id, media_type=media_type, filename=filename, size=len(data), created_at=self._clock()
             )
@@ -526,7 +516,7 @@ class MemoryStore(Store):
         self._opened()
         threads = {thread.key: thread.archive(self._blobs.archive(thread.key)) for thread in self._threads}
         rest = [*self._blobs.archive_rest(self._threads), RemovedThreads(self._threads.removed)]
-        return nullcontext(_Snapshot(threads, rest))
+        return nullcontext(MemorySnapshot(threads, rest))
 
     async def restore(self, archive: Archive, *, replace: bool = False) -> None:
         feed = self._opened()
@@ -535,7 +525,7 @@ class MemoryStore(Store):
                 for removed, last in archive.last.items():
                     self._threads.note_removed(removed, last)
             case FileArchive():
-                self._make_room(archive.file.blob.size)
+                self._capacity.make_room(archive.file.blob.size)
                 self._blobs.restore(archive.scope, archive.file, archive.thread_id)
             case ThreadArchive():
                 archive.check()
@@ -545,8 +535,8 @@ class MemoryStore(Store):
                         raise refusals.thread_exists(archive.thread_id)
                     if old.running is not None:
                         raise refusals.thread_busy(old.record_of(old.running))
-                    self._remove(old)
-                self._make_room(archive.size, new_thread=True)
+                    self._capacity.remove(old)
+                self._capacity.make_room(archive.size, new_thread=True)
                 self._threads.restore(archive)
                 for file in archive.files:
                     self._blobs.restore(archive.scope, file, archive.thread_id)
@@ -578,69 +568,8 @@ class MemoryStore(Store):
         feed.disown(lease)
         raise refusals.stale_lease(lease)
 
-    def _usage(self, scope: str | None = None) -> Usage:
-        threads, files = self._threads, self._blobs
-        if scope is None:
-            return Usage(threads=len(threads), files=files.uploads, bytes=threads.bytes + files.bytes)
-        count, size = files.usage(scope)
-        return Usage(threads=threads.count(scope), files=count, bytes=threads.bytes_of(scope) + size)
-
-    def _check_quotas(self, quotas: Quotas, scope: str, new: Usage) -> None:
-        exceeded = quotas.find_exceeded(self._usage(scope), self._usage() if quotas.is_total else Usage(), new=new)
-        if exceeded is not None:
-            raise refusals.quota_exceeded(exceeded)
-
-    def _make_room(self, size: int, *, new_thread: bool = False, keep: Thread | None = None) -> None:
-        """Remove threads without an open run, and files, until ``size`` bytes fit. Raises ``StoreUnavailable``."""
-        while (
-            is_crowded := len(self._threads) + new_thread > self._max_threads
-        ) or self._threads.bytes + self._blobs.bytes + size > self._max_bytes:
-            removable = self._removable(keep)
-            oldest = next((entry for entry in removable if isinstance(entry, Thread) or not is_crowded), None)
-            if oldest is None:
-                raise StoreUnavailable(_FULL)
-            self._remove(oldest)
-
-    def _removable(self, keep: Thread | None = None) -> Iterator[_Entry]:
-        """Iterate over the threads without an open run and the files without a thread, oldest first."""
-        threads: Iterator[_Entry] = (one for one in self._threads if one.running is None and one is not keep)
-        return merge(threads, self._blobs.without_thread(self._threads), key=_stored_at)
-
-    def _remove(self, entry: _Entry) -> None:
-        if isinstance(entry, Thread):
-            self._threads.remove(entry)
-            self._blobs.release(entry.key)
-            self._opened().invalidate(entry.key)
-        else:
-            self._blobs.delete(entry[0], entry[1].blob_id)
-
-
-class _Snapshot(Snapshot):
-    """The archives of all threads. They share the values of the store, which never change."""
-
-    def __init__(self, threads: dict[Key, ThreadArchive], rest: Sequence[FileArchive | RemovedThreads]) -> None:
-        self._threads = threads
-        self._rest = rest
-
-    async def threads(self) -> Sequence[Key]:
-        return list(self._threads)
-
-    async def thread(self, scope: str, thread_id: str) -> ThreadArchive:
-        found = self._threads.get((scope, thread_id))
-        if found is None:
-            raise refusals.no_thread(thread_id)
-        return found
-
-    async def rest(self) -> AsyncIterator[FileArchive | RemovedThreads]:
-        for archive in self._rest:
-            yield archive
-
 
 async def _cut(projection: RunProjection) -> CutProjection:
     if projection.size > LARGE:
         return await asyncio.to_thread(cut_projection, projection)
     return cut_projection(projection)
-
-
-def _stored_at(entry: _Entry) -> float:
-    return entry.updated_at if isinstance(entry, Thread) else entry[1].created_at
