@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -129,6 +130,39 @@ async def test_one_visitor_cannot_use_up_the_quotas_of_all() -> None:
         (await upload(app, b"3", address="192.0.2.2")).assert_quota("bytes_per_peer", 429)
         (await start(app, "u", address="192.0.2.2")).assert_quota("bytes_per_peer", 429)
         assert [(await start(app, f"u{i}")).status for i in range(4)] == [200] * 4  # this machine
+
+
+async def test_requests_that_come_at_once_do_not_exceed_the_quotas_of_an_address(tmp_path: Path) -> None:
+    limits = Limits(threads_per_peer=3, bytes_per_peer=200_000, runs_per_peer=100)
+    async with App(writer, store=tmp_path / "threads.db", allow_anonymous=True, limits=limits) as app:
+        started = await asyncio.gather(*(start(app, f"t{i}", address=VISITOR) for i in range(10)))
+        assert sorted(answer.status for answer in started) == [200] * 3 + [429] * 7
+        other = "192.0.2.2"
+        uploaded = await asyncio.gather(*(upload(app, bytes([i]) * 150_000, address=other) for i in range(10)))
+        assert sorted(answer.status for answer in uploaded) == [201] * 2 + [429] * 8
+
+
+async def test_what_a_refused_request_has_sent_is_not_counted_as_stored() -> None:
+    async with App(writer, allow_anonymous=True, limits=Limits(threads_per_peer=2)) as app:
+        assert [(await start(app, "t", f"r{i}", address=VISITOR)).status for i in range(4)] == [200] * 4  # one thread
+        other = {"id": "m", "role": "user", "content": "2"}
+        body = json.dumps(run_input("t", "r1", messages=[other])).encode()  # another request with a known run id
+        for _ in range(3):
+            reader = Reader(app, address=VISITOR)
+            assert await reader.request("POST", "/", body, content_type="application/json") == 409
+        assert (await start(app, "t2", address=VISITOR)).status == 200
+
+
+async def test_one_address_without_credentials_has_quotas_by_default() -> None:
+    async with App(writer, allow_anonymous=True) as app:
+        service: Any = app._service
+        assert (service.limits.threads_per_peer, service.limits.bytes_per_peer) == (2_000, 1 << 30)
+        assert (await start(app, "t", address=VISITOR)).status == 200
+        service.peer_quotas.count(VISITOR, size=0, threads=1_999)
+        (await start(app, "t2", address=VISITOR)).assert_quota("threads_per_peer", 429)
+        other = "192.0.2.2"
+        service.peer_quotas.count(other, size=1 << 30)
+        (await upload(app, b"1", address=other)).assert_quota("bytes_per_peer", 429)
 
 
 def test_the_hour_of_a_visitor_ends(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ type (``nosniff``) nor run the file in our origin (``sandbox``). Types that may 
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -54,12 +54,14 @@ async def receive_upload(
     limits: Limits,
     reservation: Reservation,
     quotas: Quotas | None = None,
+    count: Callable[[int], None] = lambda _: None,
 ) -> Blob:
     """Store the file of a request: a form with one file (``multipart/form-data``), or the body itself.
 
     For a body, Content-Type is the media type, and ``filename`` in the query or Content-Disposition is the name.
-    ``threadId``, in the query or the form, assigns the file to a thread, with which it is deleted. Raises ``Rejected``:
-    413 ``too_large``, 415 ``unsupported_media_type``, 422 ``malformed_upload``. Raises ``QuotaExceeded``.
+    ``threadId``, in the query or the form, assigns the file to a thread, with which it is deleted. ``count`` is called
+    with the size of each piece that arrives, and may raise. Raises ``Rejected``: 413 ``too_large``, 415
+    ``unsupported_media_type``, 422 ``malformed_upload``. Raises ``QuotaExceeded``.
     """
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     is_form = kind == b"multipart/form-data"
@@ -76,12 +78,12 @@ async def receive_upload(
         boundary = options.get(b"boundary")
         if boundary is None:
             raise Rejected(422, "malformed_upload", "the Content-Type of the form has no boundary")
-        await form.parse(boundary, _receive_pieces(receive, reservation))
+        await form.parse(boundary, _receive_pieces(receive, reservation, count))
     else:
         _, disposition = parse_options_header(request.headers.get("content-disposition", ""))
         name = request.query.get("filename")
         form.begin(kind.decode("latin-1"), _text(disposition.get(b"filename")) if name is None else name)
-        async for piece in _receive_pieces(receive, reservation):
+        async for piece in _receive_pieces(receive, reservation, count):
             form.write(piece)
     if form.media_type is None:
         raise Rejected(422, "malformed_upload", "the form has no file; send one file in a part with a filename")
@@ -274,13 +276,16 @@ class _Form:
             self.thread_id = _text(bytes(self._text))
 
 
-async def _receive_pieces(receive: Receive, reservation: Reservation) -> AsyncIterator[bytes]:
+async def _receive_pieces(
+    receive: Receive, reservation: Reservation, count: Callable[[int], None]
+) -> AsyncIterator[bytes]:
     """Yield the pieces of a body."""
     while True:
         message: Any = await reservation.receive(receive)
         if message["type"] == "http.disconnect":
             raise Rejected(400, "disconnected", "the client disconnected before the upload was complete")
         if message.get("body", b""):
+            count(len(message["body"]))
             await reservation.arrived(len(message["body"]))
             yield message["body"]
         if not message.get("more_body", False):

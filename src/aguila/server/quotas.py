@@ -97,7 +97,7 @@ class PeerQuotas:
         return None
 
     def count(self, address: str, *, size: int, threads: int = 0) -> None:
-        """Count what an address has sent."""
+        """Count what an address sends, before it is stored: requests that come at once must not exceed a quota."""
         hour = self._find(address)
         if hour is None:
             hour = self._hours[address] = _Hour(time.monotonic())
@@ -105,6 +105,13 @@ class PeerQuotas:
                 del self._hours[next(iter(self._hours))]
         hour.bytes += size
         hour.threads += threads
+
+    def give_back(self, address: str, *, size: int = 0, threads: int = 0) -> None:
+        """Take back what was counted of a request that stored less."""
+        hour = self._find(address)
+        if hour is not None:  # otherwise its hour has ended
+            hour.bytes = max(0, hour.bytes - size)
+            hour.threads = max(0, hour.threads - threads)
 
     def _find(self, address: str) -> _Hour | None:
         hour = self._hours.get(address)

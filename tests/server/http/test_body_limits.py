@@ -260,10 +260,29 @@ async def test_a_large_body_of_which_nothing_more_comes_is_refused(monkeypatch: 
             await asyncio.wait_for(reservation.receive(messages.get), DEADLINE)
 
 
-async def test_a_body_of_which_nothing_comes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("size", [1, 3_000_000])
+async def test_a_body_that_comes_too_slowly_is_refused_although_no_other_waits(
+    monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(body_limits, "_MAX_SILENCE", 0.2)
+    monkeypatch.setattr(body_limits, "_LEAST_RATE", 100_000_000)
+    request = Request({"method": "POST", "headers": []}, "/")
+    pieces = iter([size])
+
+    async def receive() -> Any:
+        await asyncio.sleep(0.001)  # never silent
+        return {"type": "http.request", "body": b" " * next(pieces, 1), "more_body": True}
+
+    with Reservation(BodyBudget(100_000_000)) as reservation, pytest.raises(Rejected, match="too_slow"):
+        await asyncio.wait_for(read_body(request, receive, 100_000_000, reservation), DEADLINE)
+
+
+@pytest.mark.parametrize("first", [b"", b"{"])
+async def test_a_body_of_which_nothing_comes_is_refused(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
     monkeypatch.setattr(body_limits, "_MAX_SILENCE", 0.001)
     request = Request({"method": "POST", "headers": []}, "/")
     messages: asyncio.Queue[Any] = asyncio.Queue()
-    await messages.put({"type": "http.request", "body": b"{", "more_body": True})
+    if first:
+        await messages.put({"type": "http.request", "body": first, "more_body": True})
     with Reservation(BodyBudget(100)) as reservation, pytest.raises(Rejected, match="too_slow"):
         await asyncio.wait_for(read_body(request, messages.get, 1_000, reservation), DEADLINE)

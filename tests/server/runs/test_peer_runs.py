@@ -65,6 +65,17 @@ async def test_requests_that_come_at_once_do_not_exceed_the_limit(path: str, tmp
         assert await begun(*start(app, "2001:db8::9", "t9", path)) == 200  # what was refused is not counted
 
 
+async def test_by_default_abandoned_runs_of_one_visitor_lock_nobody_else_out() -> None:
+    agent = Held()
+    async with App(agent) as app:
+        abandoned = [start(app, "192.0.2.1", f"t{i}") for i in range(100)]
+        statuses = [await begun(*each) for each in abandoned]
+        assert sorted(statuses) == [200] * 20 + [429] * 80
+        assert await begun(*start(app, "192.0.2.2", "mine")) == 200
+        agent.goes_on.set()
+        await asyncio.gather(*[task for _, task in abandoned])
+
+
 async def test_callers_with_credentials_have_no_limit_by_address() -> None:
     agent = Held()
     async with App(agent, authenticate=lambda request: "me", limits=Limits(runs_per_peer=1)) as app:

@@ -32,6 +32,8 @@ _MIN_RATE: Final = 256 * 1024
 """Bytes per second that an upload needs while other requests are queued."""
 _MAX_SILENCE: Final = 60.0
 """Seconds in which the next piece of a body must arrive."""
+_LEAST_RATE: Final = 1024
+"""Bytes per second that a body needs after its first ``_MAX_SILENCE`` seconds."""
 
 
 @dataclass(slots=True, eq=False)
@@ -148,13 +150,18 @@ class Reservation:
         """The bytes of the body that have arrived."""
         self._outlives_block = False
         self._began = 0.0
+        self._opened: float | None = None
+        """When the first piece was waited for, later by the time that the body has waited for others."""
 
     async def reserve(self, size: int) -> None:
         """Wait until ``size`` bytes are free, then reserve them."""
         loop = asyncio.get_running_loop()
         asked = loop.time()
         await self._budget.acquire(size, self._peer, self)
-        self._began += loop.time() - asked if self.size else loop.time()  # to wait is not to be slow
+        waited = loop.time() - asked  # to wait is not to be slow
+        self._began += waited if self.size else loop.time()
+        if self._opened is not None:
+            self._opened += waited
         self.size += size
 
     async def arrived(self, size: int) -> None:
@@ -166,30 +173,28 @@ class Reservation:
     async def receive(self, receive: Receive) -> Message:
         """Receive the next piece of the body.
 
-        Raises ``Rejected`` (408) if nothing arrives for a minute, or if it is slow and other requests wait.
+        Raises ``Rejected`` (408) if nothing arrives for a minute, if less than a kilobyte per second has arrived after
+        the first minute, or if the body is slow and other requests wait.
         """
-        if not self.size:
-            try:
-                async with asyncio.timeout(_MAX_SILENCE):
-                    return await receive()
-            except TimeoutError:
-                raise _silent() from None
-        silence = 0.0
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        if self._opened is None:
+            self._opened = now
+        until = min(now, self._opened + self.received / _LEAST_RATE) + _MAX_SILENCE
         while True:
             try:
-                async with asyncio.timeout(_GRACE):
+                async with asyncio.timeout_at(min(until, loop.time() + _GRACE) if self.size else until):
                     message = await receive()
             except TimeoutError:
                 self._check_rate()
-                silence += _GRACE
-                if silence >= _MAX_SILENCE:
-                    raise _silent() from None
+                if loop.time() >= until:
+                    raise _slow() from None
             else:
                 self._check_rate()
                 return message
 
     def _check_rate(self) -> None:
-        if self._budget.has_waiting:
+        if self.size and self._budget.has_waiting:
             late = asyncio.get_running_loop().time() - self._began - _GRACE
             if late > self.received / _MIN_RATE:
                 raise Rejected(
@@ -224,6 +229,9 @@ class Reservation:
             self.release()
 
 
-def _silent() -> Rejected:
-    message = f"no piece of the body has arrived for {_MAX_SILENCE:g} seconds; send it again"
+def _slow() -> Rejected:
+    message = (
+        f"no piece of the body has arrived for {_MAX_SILENCE:g} seconds, or less than {_LEAST_RATE} bytes per second; "
+        "send it again, and faster"
+    )
     return Rejected(408, "too_slow", message)

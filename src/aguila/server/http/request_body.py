@@ -209,7 +209,7 @@ async def read_body(request: Request, receive: Receive, limit: int, reservation:
     buffer: PresizedBuffer | None = None
     size = 0
     while True:
-        message = await (reservation.receive(receive) if size else receive())
+        message = await reservation.receive(receive)
         if message["type"] == "http.disconnect":
             raise Disconnected
         piece = message.get("body", b"")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ async def upload(
     limits: Limits = Limits(),  # noqa: B008 - immutable
     pieces: list[bytes] | None = None,
     breaks_off: bool = False,
+    count: Callable[[int], None] = lambda _: None,
 ) -> Blob:
     asgi = {
         "method": "POST",
@@ -48,7 +50,9 @@ async def upload(
 
     with Reservation(BodyBudget(limits.at_once)) as reservation:
         request = Request(asgi, "/files")
-        return await receive_upload(request, receive, store=store, scope=SCOPE, limits=limits, reservation=reservation)
+        return await receive_upload(
+            request, receive, store=store, scope=SCOPE, limits=limits, reservation=reservation, count=count
+        )
 
 
 async def refusal(store: Store, *args: Any, **options: Any) -> tuple[int, str]:
@@ -341,8 +345,10 @@ async def test_the_id_of_a_thread_is_checked_as_it_is_elsewhere(open_store: Stor
 async def test_a_flood_of_empty_parts_is_refused_early(open_store: Store) -> None:
     body, headers = form(*[('Content-Disposition: form-data; name="x"', b"")] * 1_000)
     pieces = [body[at : at + 1_000] for at in range(0, len(body), 1_000)]
+    counted: list[int] = []
     with pytest.raises(Rejected, match="more than 100 parts"):
-        await upload(open_store, b"", headers, pieces=pieces)
+        await upload(open_store, b"", headers, pieces=pieces, count=counted.append)
+    assert sum(counted) < len(body) / 8  # the rest was not read
 
 
 @pytest.mark.parametrize("media_type", ["audio/x+xml", "video/svg+xml", "audio/html", "video/xml", "audio/javascript"])

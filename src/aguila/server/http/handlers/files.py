@@ -17,9 +17,15 @@ _PART = 1 << 17
 async def upload_file(service: Service, exchange: Exchange) -> Response:
     """``POST /files``: store an upload."""
     quotas, address = service.runs.quotas, exchange.counted_address
-    refusal = None if address is None else service.peer_quotas.refusal(address)
-    if refusal is not None:
-        raise refusal
+
+    def count(size: int) -> None:
+        if address is not None:
+            refusal = service.peer_quotas.refusal(address)
+            if refusal is not None:
+                raise refusal
+            service.peer_quotas.count(address, size=size)
+
+    count(0)
     with Reservation(service.body_budget, exchange.peer) as reservation:
         try:
             blob = await receive_upload(
@@ -30,11 +36,10 @@ async def upload_file(service: Service, exchange: Exchange) -> Response:
                 limits=service.limits,
                 reservation=reservation,
                 quotas=quotas.find(exchange.principal),
+                count=count,
             )
         except QuotaExceeded as error:
             raise quotas.refusal(error, exchange.principal) from None
-    if address is not None:
-        service.peer_quotas.count(address, size=blob.size)
     answer = {
         "id": blob.blob_id,
         "mediaType": blob.media_type,

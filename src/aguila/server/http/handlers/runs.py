@@ -128,12 +128,16 @@ async def _decode_and_start(
             await service.store.run(exchange.scope, input.thread_id, input.run_id)  # attaching is always possible
         except NotFound:
             raise refusal from None
-    size = len(body.data)
-    with service.peer_runs.admitted(address) as count_until:
-        result = await _start(service, exchange, body, input, digest)
-        if result.live is not None and result.first is not None:
-            count_until(result.live.ended)
-            service.peer_quotas.count(address, size=size, threads=result.first.first == 1)
+    size, is_new, has_begun = len(body.data), False, False
+    service.peer_quotas.count(address, size=size, threads=1)
+    try:
+        with service.peer_runs.admitted(address) as count_until:
+            result = await _start(service, exchange, body, input, digest)
+            if result.live is not None and result.first is not None:
+                has_begun, is_new = True, result.first.first == 1
+                count_until(result.live.ended)
+    finally:
+        service.peer_quotas.give_back(address, size=0 if has_begun else size, threads=0 if is_new else 1)
     return input, result
 
 
