@@ -17,6 +17,7 @@ from typing import Any
 
 from benchmarks import server
 
+sys.path.insert(0, str(server.HERE / "tests" / "support"))
 sys.path.insert(0, str(server.HERE / "tests" / "peers"))
 from environments import peer_named, running
 
