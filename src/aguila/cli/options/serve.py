@@ -110,7 +110,7 @@ def serve(
         Literal["continue", "cancel"], _option(_RUNS, "What happens to a run whose last viewer disconnects.")
     ] = "continue",
     disconnect_grace: Annotated[
-        float, _option(_RUNS, "Delay of --on-disconnect cancel.", min=0, metavar="SECONDS")
+        float, _option(_RUNS, "Time before --on-disconnect cancel takes effect.", min=0, metavar="SECONDS")
     ] = 5.0,
     heartbeat: Annotated[
         float, _option(_RUNS, "Interval of comments on an idle stream.", min=0.1, metavar="SECONDS")
@@ -146,7 +146,10 @@ def serve(
     ] = False,
     unknown_history: Annotated[
         Literal["keep", "drop"],
-        _option(_ACCESS, "Pass clients' assistant and tool messages that the log lacks to the agent, or remove them."),
+        _option(
+            _ACCESS,
+            "Assistant and tool messages of a client that no run has sent: pass them to the agent, or drop them.",
+        ),
     ] = "keep",
     state_key: Annotated[
         list[str] | None, _option(_ACCESS, "Let clients change only this key of the state. Repeatable.", metavar="KEY")
@@ -154,7 +157,9 @@ def serve(
     echo_input: Annotated[bool, _option(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
     undeclared_peers: Annotated[
         Literal["flatten", "subagents", "meta"],
-        _option(_FRONT_ENDS, "Send SUBAGENT_* or META events to clients that declare no protocol version, or neither."),
+        _option(
+            _FRONT_ENDS, "Events for clients that declare no protocol version: SUBAGENT_*, META, or neither (flatten)."
+        ),
     ] = "flatten",
     copilotkit: Annotated[bool, _option(_FRONT_ENDS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
     copilotkit_path: Annotated[
@@ -165,7 +170,11 @@ def serve(
     ] = False,
     page: Annotated[
         bool | None,
-        _option(_FRONT_ENDS, "Show chat and inspector to browsers; default on loopback.", "--page/--no-page"),
+        _option(
+            _FRONT_ENDS,
+            "Serve the page with chat and inspector. Default: only on a loopback address.",
+            "--page/--no-page",
+        ),
     ] = None,
     open: Annotated[bool, _option(_FRONT_ENDS, "Open the page in the browser.", "--open")] = False,  # noqa: A002
     max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
@@ -175,7 +184,8 @@ def serve(
         int, _option(_LIMITS, "Concurrent runs of one scope, in all processes.", min=1, metavar="N")
     ] = 100,
     max_stored_bytes: Annotated[
-        int, _option(_LIMITS, "What threads and files may take; then new runs are refused.", min=1, metavar="BYTES")
+        int,
+        _option(_LIMITS, "Total size of threads and files. Beyond it, new runs are refused.", min=1, metavar="BYTES"),
     ] = 4 * 1024 * 1024 * 1024,
 ) -> None:
     """Serve an agent over AG-UI; without one, the demo. With a URL, make the runs of any AG-UI endpoint durable."""

@@ -76,7 +76,7 @@ def export_threads(
 ) -> None:
     """Export threads as JSON lines, with their requests, events, interrupts, sessions and files.
 
-    All threads are from one moment. A run in progress goes on, and is ended with run_lost in the export.
+    All threads are from one moment. A run in progress continues in the store; the export ends it with run_lost.
 
     Exit status: 0 exported; 2 there is no such thread, or a file cannot be read or written.
     """
@@ -94,8 +94,8 @@ def import_threads(
 ) -> None:
     """Import exported threads, with their scopes, sequence numbers and times.
 
-    The store is created if it does not exist. Threads that it has already, without a difference, are skipped: an
-    import can be repeated.
+    The store is created if it does not exist. Threads that it already has unchanged are skipped, so an import can
+    be repeated.
 
     Exit status: 0 imported; 1 the store has other threads with the same ids; 2 a file cannot be read or written.
     """
@@ -168,7 +168,7 @@ def copy(
 ) -> None:
     """Copy all threads and files of a store to another store.
 
-    The copy is from one moment. A run in progress goes on, and is ended with run_lost in the copy. A copy that was
+    The copy is from one moment. A run in progress continues in FROM; the copy ends it with run_lost. A copy that was
     interrupted can be started again: threads that are the same in both stores are skipped.
 
     Exit status: 0 copied; 1 TO has other threads with the same ids; 2 a store cannot be read or written.
@@ -200,7 +200,8 @@ def compact(store: _Location = _DEFAULT) -> None:
 def migrate(store: _Location = _DEFAULT) -> None:
     """Bring the schema of a store up to date. A server does this when it starts.
 
-    Servers of the version before may go on meanwhile, or are refused with an error that says so.
+    A running server of an older version continues if it can use the new schema. If not, its calls fail with an error
+    that says so.
 
     Exit status: 0 up to date; 2 the store cannot be read or written, or needs a newer Aguila.
     """
