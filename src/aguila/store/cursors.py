@@ -6,13 +6,15 @@ from before is refused instead of continuing in the middle of another run.
 
 from __future__ import annotations
 
-import secrets
+import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from binascii import b2a_base64
 from typing import Final
 
 from aguila.errors import CursorExpired
 
 _BYTES: Final = 6
+_URL_SAFE: Final = bytes.maketrans(b"+/", b"-_")
 _MASK: Final = 2 ** (8 * _BYTES) - 1
 PATTERN: Final = "^([A-Za-z0-9_-]{8})?$"
 """A token, or no token."""
@@ -20,7 +22,7 @@ PATTERN: Final = "^([A-Za-z0-9_-]{8})?$"
 
 def new_token() -> str:
     """Return a random token for the events of one run and epoch."""
-    return secrets.token_urlsafe(_BYTES)
+    return b2a_base64(os.urandom(_BYTES), newline=False).translate(_URL_SAFE).decode()
 
 
 def format_cursor(number: int, token: str) -> str:
