@@ -180,7 +180,18 @@ def test_a_misspelt_option_is_refused(option: dict[str, Any]) -> None:
         App(agent, **option)
 
 
-def test_an_app_with_durability_power_has_a_store_that_syncs_each_commit(tmp_path: Path) -> None:
+@pytest.mark.anyio
+@pytest.mark.parametrize(("durability", "synchronous"), [("process", 1), ("power", 2)])
+async def test_the_store_of_an_app_syncs_each_commit_only_with_durability_power(
+    tmp_path: Path, durability: Any, synchronous: int
+) -> None:
+    """1 is NORMAL: SQLite syncs at checkpoints only. 2 is FULL: it syncs each commit."""
+    async with App(Held(), store=tmp_path / "a.db", durability=durability) as app:
+        store: Any = app.store
+        assert await store._engine.get().write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0]) == synchronous
+
+
+def test_an_app_refuses_a_store_that_is_weaker_than_its_durability(tmp_path: Path) -> None:
     assert App(Held(), store=tmp_path / "a.db").store.durability == "process"
     assert App(Held(), store=tmp_path / "a.db", durability="power").store.durability == "power"
     App(Held(), store=SQLiteStore(tmp_path / "a.db", durability="power"), durability="power")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import ignore, text_message, user, user_json
+from builders import ignore, text_message, tool_call, user, user_json
 from cpu_bounds import allowed, frozen_heap
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -209,6 +209,30 @@ async def test_the_cache_is_bounded_in_bytes() -> None:
     await small.load(SCOPE, "t1")
     await small.load(SCOPE, "t2")
     assert 0 < small.cached_bytes < 150_000  # the last one stays
+    await store.close()
+
+
+@pytest.mark.parametrize("kind", ["open", "result", "calls"])
+async def test_the_cache_counts_runs_in_progress_and_large_ends(kind: str) -> None:
+    store = MemoryStore()
+    await store.open()
+    for thread in range(6):
+        given = agent_input("r", user("u", "x"), thread_id=f"t{thread}")
+        if kind == "open":
+            lease = await begin_run(store, given)
+            await append_events(store, lease, text_message("a", "y" * 100_000))
+        elif kind == "result":
+            lease = await begin_run(store, given)
+            finished = RunFinishedEvent(thread_id=f"t{thread}", run_id="r", result="z" * 100_000)
+            await append_events(store, lease, [finished])
+        else:
+            await write_run(store, given, [event for i in range(10) for event in tool_call(f"c{i}", name="n" * 10_000)])
+    projections = Projections(store, max_bytes=350_000, warn=ignore)
+    for thread in range(6):
+        await projections.load(SCOPE, f"t{thread}")
+        assert projections.cached_bytes <= 350_000
+    assert projections.cached_bytes > 90_000
+    assert len(projections._threads) < 4
     await store.close()
 
 

@@ -161,6 +161,28 @@ def test_a_second_click_attaches_to_the_run_that_uses_the_answer(store: Any, bus
     assert calls == ["r1", "r2"]
 
 
+@pytest.mark.parametrize("busy", ["auto", "replace", "queue", "reject"])
+def test_a_second_click_with_another_answer_is_refused_and_cancels_nothing(store: Any, busy: Any) -> None:
+    gate = Gate()
+
+    async def agent(run: Any) -> Any:
+        answer = await run.ask("Go?")
+        await gate.wait()
+        yield answer
+
+    with serving(App(agent, store=store, busy=busy)) as server, closing(server.peer()) as other:
+        (name,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "x")]))
+        with server.run(run_id="r2", resume=answers((name, "one"))) as first:
+            first.read_until("RUN_STARTED")
+            gate.await_reached()
+            status, code = code_of(other, run_id="r3", resume=answers((name, "two")))
+            assert (status, code) in {(409, "interrupt_taken"), (409, "interrupt_stale")}
+            gate.open()
+            events = first.rest()
+        assert text_of(events) == "one"
+        assert events[-1]["outcome"] == {"type": "success"}
+
+
 async def tells(run: Any) -> Any:
     yield f"{[message.content for message in run.messages]} {run.state}"
     run.state["turns"] = run.state.get("turns", 0) + 1

@@ -89,7 +89,7 @@ def test_settings_are_checked_at_once(path: Path):
 
 
 @pytest.mark.parametrize(("setting", "value"), [("process", 1), ("power", 2)])
-async def test_durability_sets_the_pragma(path: Path, setting: Durability, value: int):
+async def test_durability_decides_whether_sqlite_syncs_each_commit(path: Path, setting: Durability, value: int):
     store = SQLiteStore(path, durability=setting)
     await store.open()
     found = await engine_of(store).write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0])

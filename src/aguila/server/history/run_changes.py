@@ -72,6 +72,13 @@ class RunChanges(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Calls that an interrupt asked about, removed by the run."""
 
     @property
+    def size(self) -> int:
+        """About the bytes that these changes need, without the values."""
+        ids = len(self.calls) + len(self.created) + len(self.brought) + len(self.known) + len(self.messages)
+        events = (self.started, self.ended or b"", *self.call_starts, *self.subagent_events)
+        return 128 * ids + sum(len(event) + 64 for event in events)
+
+    @property
     def digests(self) -> list[bytes]:
         """The values that these changes add."""
         results = [digest for messages in self.results.values() for digest in messages.values()]

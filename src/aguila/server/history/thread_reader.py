@@ -11,10 +11,10 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from aguila.codec import EventDecoder, decode_event, encode_event
+from aguila.codec import EventDecoder, decode_event, encode, encode_event
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import CursorExpired, NotFound
-from aguila.offload import LARGE_JSON, offload
+from aguila.offload import LARGE_JSON, is_large, offload
 from aguila.protocol import Event, RunAgentInput, RunErrorEvent, RunFinishedEvent, RunStartedEvent, replace
 from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, LastRun, MessageCreators
 from aguila.server.history.client_history.cut_history import find_end
@@ -153,6 +153,8 @@ class ThreadReader:
         self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=UNLIMITED)
         self._tree = RunTree(warn)
         self._closed: dict[str, _ClosedRun] = {}
+        self._closed_size = 0
+        self._open_size = 0  # of the input and the events of a run that has not ended
         self._values = ThreadValues()
         self._branch: BranchReducer | None = None  # the latest run, if it was reduced here
         self._parent: str | None = None  # the run that the latest run continues
@@ -164,7 +166,7 @@ class ThreadReader:
     @property
     def size(self) -> int:
         """About the bytes that the cached thread needs."""
-        return self._values.size + 1024 * len(self._closed)
+        return self._values.size + self._closed_size + self._open_size
 
     async def catch_up(self, last: int, *, runs: int | None = None, run: EndingRun | None = None) -> None:
         """Read the thread up to event ``last``. A call that is cancelled is continued by the next one.
@@ -214,6 +216,7 @@ class ThreadReader:
         started = cast("RunStartedEvent", _decode_event(changes.started))
         self._tree.add(started, None if changes.parent is None else self._tree[changes.parent])
         self._closed[stored.run_id] = _ClosedRun(changes, _conversation_run(changes, started), stored.last)
+        self._closed_size += 1024 + changes.size
         self._run_ends[stored.run_id] = changes.end
         for message_id in changes.brought:
             self.creators.first_runs.record(stored.run_id, message_id)
@@ -271,6 +274,7 @@ class ThreadReader:
                 elif self._branch is not None and self._branch.tip is not None:
                     self._branch.feed(event, self.last + 1)
             self.last += 1
+            self._open_size += len(data)
             if data.startswith(_STARTED):  # it may have brought thousands of messages
                 await asyncio.sleep(0)
             if data.startswith(_TERMINAL_EVENTS) and self._branch is not None:
@@ -297,6 +301,7 @@ class ThreadReader:
             text = b"".join(texts)
         if len(texts) < 2:
             return 0
+        self._open_size += len(text)
         for event in self._decoder.feed(b'%b%b"}' % (head, text)):
             branch.feed(event, self.last + len(texts))
         self.last += len(texts)
@@ -309,9 +314,10 @@ class ThreadReader:
         if run is None or run.lease.run_id != event.run_id:
             record = await self._log.store.run(self._log.scope, self._log.thread_id, event.run_id)
             sent, stored_parent = await load_input(self._log.store, record), record.parent_run_id
+            size = len(await offload(encode, sent) if is_large(sent) else encode(sent))
         else:
             assert run.sent is not None  # noqa: S101 - a large run is not reduced here
-            sent, stored_parent = run.sent, run.parent_run_id
+            sent, stored_parent, size = run.sent, run.parent_run_id, 0  # it is about to end
         # The messages alone may tell the parent: then it was inferred, or there is none.
         inferred = stored_parent if event.parent_run_id in (None, event.run_id) else None
         parent = self._tree.find_parent(event, inferred)
@@ -324,6 +330,7 @@ class ThreadReader:
         self._keep_latest()
         branch.start_run(event, sent, self._history, number, self._unknown_history, is_cut=inferred is not None)
         self._branch = branch
+        self._open_size = size
         self._parent = None if parent is None else parent.run_id
         self._tree.add(event, parent)
 
@@ -339,6 +346,8 @@ class ThreadReader:
         conversation = branch.conversation
         changes = await self._compute_changes(branch, conversation)
         self._closed[run_id] = _ClosedRun(changes, conversation.runs[-1], branch.last)
+        self._closed_size += 1024 + changes.size
+        self._open_size = 0
         self._run_ends[run_id] = changes.end
         values = self._values.take_unsaved(changes.digests)
         if values is not None:
