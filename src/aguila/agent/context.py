@@ -40,7 +40,7 @@ class Sink(Protocol):
         ...
 
     async def room(self) -> None:
-        """Wait until the run is not too far ahead of what is durable. Does not suspend if it is not."""
+        """Wait while the run is too far ahead of what is stored. Returns without suspending otherwise."""
         ...
 
 
@@ -111,10 +111,10 @@ class Ending:
     """How a run ended.
 
     ``interrupts`` are its open questions. ``asked`` are the ids of those that ``run.ask`` raised, whose answers replay
-    the agent. ``session`` is the private value to store: as the agent left it, or as it
-    was before the run if the run failed or asked with ``run.ask`` (the replay changes it again). ``error`` is the
-    exception that made the run fail, and ``reference`` the id in its log record. ``title`` is the new title
-    of the thread, if the agent set one. ``is_written`` is False if the sink refused the terminal event.
+    the agent. ``session`` is the private value to store: as the agent left it, or as it was before the run if the run
+    failed or asked with ``run.ask`` (the replay changes it again). ``error`` is the exception that made the run fail,
+    and ``reference`` the id in its log record. ``title`` is the new title of the thread, if the agent set one.
+    ``is_written`` is False if the sink refused the terminal event.
     """
 
     outcome: Outcome

@@ -1,4 +1,4 @@
-"""What the stores in SQLite and PostgreSQL have in common in their tables and reads."""
+"""Constants that the stores in SQLite and PostgreSQL share."""
 
 from __future__ import annotations
 

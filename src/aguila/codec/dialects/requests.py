@@ -78,7 +78,7 @@ def predates_versions(peer_version: str | None) -> bool:
 
 
 def predates_subagents(peer_version: str | None) -> bool:
-    """Return whether a peer of that version has no subagents, whatever its events seem to say of them (ERA-4)."""
+    """Return whether a peer of that version predates subagents: their members in its events mean nothing (ERA-4)."""
     return _version(peer_version) <= _NO_SUBAGENTS
 
 
