@@ -175,7 +175,8 @@ def tool(
     In an agent, ``needs_approval`` asks the user before each call, or before those for whose arguments it returns True.
 
     A tool that needs consent on one side needs it on the other. In an agent, a tool with ``confirm`` needs approval
-    unless ``needs_approval`` says otherwise. In a client, a tool with ``needs_approval`` has ``confirm=True``.
+    unless ``needs_approval`` says otherwise. In a client, a call that needs approval is made only if the client's own
+    ``confirm`` returns a true value.
 
     Raises ``TypeError`` for a signature that cannot be declared: positional-only or variadic parameters, or
     annotations that have no JSON form.
