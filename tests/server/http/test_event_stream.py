@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
 from typing import Any
 
 import pytest
+from in_process import Reader
 from serving import Gate, Held, number_of, run_input, serving, types
-from waiting import wait_until
+from waiting import DEADLINE, wait_until, wait_until_async
 
 from aguila import App
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
@@ -362,3 +364,47 @@ def test_many_open_streams_on_one_process_all_end_with_their_runs() -> None:
             connection.close()
             assert f'"delta":"thread-{i % 50}"'.encode() in received
             assert b"RUN_FINISHED" in received
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("is_used_again", [False, True])
+async def test_a_thread_that_is_deleted_right_after_its_run_is_not_reported_as_failed(
+    store: Any, is_used_again: bool
+) -> None:
+    async def agent(run: Any) -> Any:
+        for _ in range(3):
+            yield "x" * 2_000_000
+
+    sent, goes_on = bytearray(), asyncio.Event()
+
+    async def send(message: Any) -> None:
+        sent.extend(message.get("body", b""))
+        if b"RUN_STARTED" in sent:
+            await goes_on.wait()  # a reader that stalls
+
+    async def receive() -> Any:
+        return requests.pop() if requests else await asyncio.Event().wait()
+
+    async with App(agent, store=store, allow_anonymous=True) as app:
+        body = json.dumps(run_input("thread", "run")).encode()
+        requests = [{"type": "http.request", "body": body, "more_body": False}]
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        scope = {
+            "type": "http",
+            "method": "POST",
+            "path": "/",
+            "headers": headers,
+            "query_string": b"",
+            "root_path": "",
+        }
+        reading = asyncio.create_task(app(scope, receive, send))
+
+        service: Any = app._service
+        await wait_until_async(lambda: b"RUN_STARTED" in sent and not service.runs.live)
+        await app.store.delete_thread("anonymous", "thread")
+        if is_used_again:
+            again = Reader(app)
+            await again.request("POST", "/", body.replace(b'"run"', b'"next"'), content_type="application/json")
+        goes_on.set()
+        await asyncio.wait_for(reading, DEADLINE)
+    assert b"RUN_ERROR" not in sent

@@ -310,9 +310,9 @@ class EventStream:
     def _frame_failure(self, error: Exception) -> bytes:
         if isinstance(error, EncodeError):
             ending = RunErrorEvent(message="This transport cannot carry an event of the run.", code="not_encodable")
-        elif self.fails_in_band and not isinstance(error, NotFound):  # a thread is deleted only after its runs ended
+        elif self.fails_in_band and isinstance(error, StoreUnavailable):
             ending = RunErrorEvent(message="The run can no longer be followed.", code="store_unavailable")
-        else:
+        else:  # the thread was deleted, and perhaps its id used again: its runs had ended before
             return b""
         return self.framing.frame_event(ending)
 
