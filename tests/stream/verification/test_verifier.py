@@ -585,3 +585,16 @@ def test_an_error_shows_its_rule_and_place():
     error = assert_refused("STR-2", RUN_STARTED, text_content("m"))
     assert repr(error).startswith("SequenceError(")
     assert repr(error).endswith("rule='STR-2', index=1)")
+
+
+def test_a_thousand_items_of_a_kind_may_be_open_at_once() -> None:
+    verifier = Verifier()
+    verifier.feed(RunStartedEvent(thread_id="t", run_id="r"))
+    for i in range(1_000):
+        verifier.feed(ToolCallStartEvent(tool_call_id=f"c{i}", tool_call_name="f"))
+    one_more = ToolCallStartEvent(tool_call_id="one more", tool_call_name="f")
+    with pytest.raises(SequenceError) as caught:
+        verifier.feed(one_more)
+    assert caught.value.rule == "limit-open"
+    verifier.feed(ToolCallEndEvent(tool_call_id="c0"))
+    verifier.feed(one_more)

@@ -257,6 +257,7 @@ RULE_SECTIONS: Final[dict[str, dict[str, str]]] = {
         "langgraph": "A value of a LangGraph state is not JSON and was not sent.",
         "left-out": "A chat content has no form in AG-UI and was dropped.",
         "limit-depth": "The JSON is nested deeper than the limit.",
+        "limit-open": "Too many items of one kind are open at once.",
         "limit-size": "The event or document is larger than the limit.",
         "limits": "A configured limit was reached.",
         "notices": "Further notices of the same kind are not shown.",

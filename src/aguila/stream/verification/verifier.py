@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, ClassVar, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from aguila.errors import SequenceError
 from aguila.protocol import (
@@ -55,6 +55,9 @@ from aguila.stream.verification.rules import (
 
 End = Literal["finished", "truncated"]
 """How a stream ended: after the end of its last run (RUN_FINISHED or RUN_ERROR), or before it (AMB-5)."""
+
+MAX_OPEN_ITEMS: Final = 1_000
+"""How many items of one kind may be open at once in a run."""
 
 _Key = str | tuple[Owner, str]
 _Opened = tuple[Owner, int]  # the tag of the opening event, and its index in the stream
@@ -298,6 +301,7 @@ class Verifier:
             if key in v._open[item]:
                 v._report_double_open(item, key, event)
                 return
+            v._check_open_count(v._open[item], event)
             if item.bucket is not None:
                 v._check_owner(item.bucket, item_id, event)
             v._check_producer(event)
@@ -312,6 +316,7 @@ class Verifier:
         if item_id in self._open[TOOL_CALL]:
             self._report_double_open(TOOL_CALL, item_id, event)
             return
+        self._check_open_count(self._open[TOOL_CALL], event)
         owner = tag
         messages = self._owners.buckets["message"]
         if parent is not None and parent in messages:
@@ -331,6 +336,7 @@ class Verifier:
         if item_id in active:
             self._report_double_open(SUBAGENT, item_id, event)
             return
+        self._check_open_count(active, event)
         if SUBAGENT.reopen is not None and item_id in self._ended_subagents:
             self._report(
                 SUBAGENT.reopen,
@@ -346,6 +352,12 @@ class Verifier:
             )
         self._check_producer(event)
         active[item_id] = (None, self.index)
+
+    def _check_open_count(self, opened: Mapping[_Key, _Opened], event: Event) -> None:
+        """Refuse an item if very many of its kind are open: their end takes one event each, all at once."""
+        if len(opened) >= MAX_OPEN_ITEMS:
+            text = f"{MAX_OPEN_ITEMS} items of this kind are open; close some of them first"
+            self._report(rule="limit-open", message=text, event=event)
 
     @staticmethod
     def _make_continuer(item: Item) -> _Handler:
