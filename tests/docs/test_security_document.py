@@ -1,4 +1,4 @@
-"""SECURITY.md: every row of its tables names a test that exists."""
+"""SECURITY.md: every promise is a row of a table, and names a test that exists."""
 
 from __future__ import annotations
 
@@ -10,11 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ROWS = [
-    line
-    for line in (ROOT / "SECURITY.md").read_text().splitlines()
-    if line.startswith("| ") and not line.startswith("| what")
-]
+LINES = (ROOT / "SECURITY.md").read_text().splitlines()
+ROWS = [line for line in LINES if line.startswith("| ") and not line.startswith("| what")]
 TEST = re.compile(r"`(tests/[^`:]+)::(test_\w+)` \|$")
 
 
@@ -30,3 +27,12 @@ def test_a_row_names_an_existing_test(row: str) -> None:
     found = TEST.search(row)
     assert found is not None, "the row does not end with a test"
     assert found[2] in functions_in(found[1])
+
+
+def test_lines_without_a_test_are_not_promised() -> None:
+    heading = ""
+    for line in LINES:
+        if line and not line.startswith(("- ", "  ", "|")):
+            heading = line
+        assert not line.startswith("- ") or heading == "Not promised:", line
+        assert not line.startswith("**"), line

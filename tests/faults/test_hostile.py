@@ -1,162 +1,118 @@
-"""Hostile requests and streams: CPU time, memory and turns of the event loop are bounded, and others are served."""
+"""Hostile requests and streams: CPU time, memory and turns of the event loop are bounded, and others are served.
+
+The server runs in a process of its own and measures itself. While it works on a hostile request or stream, another
+client runs an agent on it. ``make test`` sends a sample of small ones, ``make faults`` all of them, about 1 MB each.
+"""
 
 from __future__ import annotations
 
-import gc
+import asyncio
 import json
-import resource
-import time
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import suppress
-from math import inf
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cpu_bounds import allowed, frozen_heap
+from faults.attacks import MEMORY_AT_END, Attacks, Request, measured_worker
 from faults.kit import report, scaled
-from in_process import Reader, Slices
 from serving import run_input
 
-from aguila import App, AsyncClient
-from aguila.client.transports.asgi import ASGITransport
-from aguila.errors import AguilaError
-from aguila.frameworks import upstream
-from aguila.store import MemoryStore, SQLiteStore
 from faults import hostile
 
 pytestmark = pytest.mark.anyio
 
-SIZE = scaled(50_000, 150_000)
-REQUEST_SIZE = scaled(50_000, 1_000_000)
-CPU_PER_MEGABYTE = 0.5
-CPU_OF_A_REQUEST = 0.2
-"""Seconds of CPU time that a request may take besides, with the run of another client."""
-MAX_SLICE = 0.05
-MEMORY = 512 * 1024 * 1024
+SIZE = scaled(50_000, 1_000_000)
+EVERY = scaled(4, 1)
+"""Of how many hostile requests or streams one is sent."""
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
-    return MemoryStore() if request.param == "memory" else SQLiteStore(tmp_path / "threads.db")
+def store(request: pytest.FixtureRequest) -> Any:
+    return request.param
 
 
-@pytest.fixture(autouse=True)
-def only_the_objects_of_this_test() -> Iterator[None]:
-    with frozen_heap():
-        yield
+def finish(what: str, attacks: Attacks) -> None:
+    """Report what was measured, and fail if anything took too much."""
+    for figures in attacks.figures:
+        print(figures)
+    report(what, **attacks.summary())
+    assert attacks.excesses == []
+    assert attacks.served >= attacks.count  # another client was served during each
+    assert attacks.grown() < MEMORY_AT_END
 
 
-def peak_memory() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+async def test_hostile_requests_are_answered_within_bounds(tmp_path: Path, store: str) -> None:
+    bodies = hostile.requests(SIZE)
+    assert len(bodies) >= 60
+    async with measured_worker(tmp_path, store) as worker:
+        attacks = Attacks(worker)
+        await attacks.prepare()
+        for number, (name, body) in list(enumerate(bodies.items()))[::EVERY]:
+
+            async def make(attempt: int, body: bytes = body, number: int = number) -> Request:
+                thread = b'"threadId": "hostile-%d-%d"' % (number, attempt)
+                return Request(worker.port, "POST", "/", body.replace(b'"threadId": "hostile"', thread))
+
+            request = await attacks.attack(name, len(body), make)
+            assert request.status in (200, 409, 413, 415, 422), name
+            path = f"/threads/hostile-{number}-0"
+            read = await attacks.attack(f"{name}, read", len(body), lambda _, path=path: get(worker.port, path))
+            assert read.status in (200, 404), name
+        finish(f"hostile requests, {store}", attacks)
 
 
-async def echo(run: Any) -> Any:
-    yield f"{len(run.messages)} messages"
+async def get(port: int, path: str) -> Request:
+    return Request(port, "GET", path)
 
 
-async def post(app: App, body: bytes) -> Reader:
-    reader = Reader(app)
-    await reader.request("POST", "/", body, content_type="application/json", content_length=str(len(body)))
-    return reader
-
-
-class Watch:
-    """Collects what took too much."""
+class HostileServer:
+    """Answers every request with ``body`` as a stream."""
 
     def __init__(self) -> None:
-        self.excesses: list[str] = []
-        self.longest = 0.0
+        self.body = b""
 
-    async def measure(self, name: str, size: int, work: Callable[[int], Awaitable[None]]) -> None:
-        """Measure the work. If it takes too much, it is repeated: on a busy machine CPU time is sometimes inflated."""
-        spent = longest = inf
-        for attempt in range(4):
-            slices = Slices()
-            slices.start()
-            began = time.process_time()
-            await work(attempt)
-            spent = min(spent, time.process_time() - began)
-            slices.stop()
-            longest = min(longest, slices.longest)
-            factor = allowed(1.0)
-            bound = CPU_OF_A_REQUEST + CPU_PER_MEGABYTE * size / 1e6
-            if spent <= bound * factor and longest <= MAX_SLICE * factor:
-                self.longest = max(self.longest, longest)
-                return
-            gc.collect()  # so that it does not collect what others left
-        self.excesses.append(f"{name}: {spent:.2f} s of CPU time for {size} bytes, {longest:.3f} s in one turn")
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError, asyncio.IncompleteReadError):
+            head = await reader.readuntil(b"\r\n\r\n")
+            lengths = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+            await reader.readexactly(int(lengths[0].split(b":")[1]))
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+            writer.write(self.body)
+            await writer.drain()
+        writer.close()
+
+    @asynccontextmanager
+    async def serve(self) -> AsyncIterator[str]:
+        """Listen on a port of its own; give the URL."""
+        server = await asyncio.start_server(self.answer, "127.0.0.1", 0)
+        async with server:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
 
 
-async def test_hostile_requests_are_answered_within_bounds(store: Any) -> None:
-    bodies = hostile.requests(REQUEST_SIZE)
-    assert len(bodies) >= 60
-    watch, statuses, before = Watch(), [], peak_memory()
-    async with App(echo, store=store, allow_anonymous=True) as app:
-        await post(app, json.dumps(run_input("warm", "r")).encode())
-        for number, (name, body) in enumerate(bodies.items()):
-
-            async def work(attempt: int, number: int = number, body: bytes = body) -> None:
-                reader = await post(app, body.replace(b'"runId": "r"', b'"runId": "r%d-%d"' % (number, attempt)))
-                statuses.append(reader.messages[0]["status"])
-                other = await post(app, json.dumps(run_input("other", f"r{number}-{attempt}")).encode())
-                assert b"RUN_FINISHED" in other.body  # another client is served
-
-            await watch.measure(name, len(body), work)
-    report("hostile requests", count=len(bodies), longest_turn=f"{watch.longest:.3f}", peak=peak_memory() - before)
-    assert watch.excesses == []
-    assert set(statuses) <= {200, 409, 413, 415, 422}
-    assert peak_memory() - before < MEMORY
-
-
-def serve(body: bytes) -> Any:
-    """Make an ASGI application that answers every request with these bytes as a stream."""
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        headers = [(b"content-type", b"text/event-stream")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        for at in range(0, len(body), 65_536):
-            await send({"type": "http.response.body", "body": body[at : at + 65_536], "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    return app
-
-
-async def test_hostile_streams_are_read_within_bounds() -> None:
+async def attack_with_streams(folder: Path, store: str, agent: str) -> None:
+    """Let an agent of the server read each of the hostile streams."""
     bodies = hostile.streams(SIZE)
     assert len(bodies) >= 30
-    watch, before = Watch(), peak_memory()
-    for name, body in bodies.items():
-        transport = ASGITransport(serve(body), lifespan=False)
-        async with AsyncClient("http://hostile", transport=transport, reconnect=None, warn=lambda _: None) as client:
+    server = HostileServer()
+    async with server.serve() as url, measured_worker(folder, store, upstream=url) as worker:
+        attacks = Attacks(worker)
+        await attacks.prepare()
+        for number, (name, body) in list(enumerate(bodies.items()))[::EVERY]:
+            server.body = body
 
-            async def work(_: int, client: AsyncClient = client) -> None:
-                with suppress(AguilaError):  # nothing else may be raised
-                    await client.thread("t").run("hello")
+            async def make(attempt: int, number: int = number) -> Request:
+                given = run_input(f"t{number}-{attempt}", "r")
+                return Request(worker.port, "POST", f"/agents/{agent}", json.dumps(given).encode())
 
-            await watch.measure(name, len(body), work)
-    report("hostile streams", count=len(bodies), longest_turn=f"{watch.longest:.3f}", peak=peak_memory() - before)
-    assert watch.excesses == []
-    assert peak_memory() - before < MEMORY
+            request = await attacks.attack(name, len(body), make, is_relayed=agent == "relay")
+            assert b"RUN_FINISHED" in request.body or (agent == "relay" and b"RUN_ERROR" in request.body), name
+        finish(f"hostile streams, {agent}, {store}", attacks)
 
 
-async def test_hostile_streams_of_an_upstream_are_relayed_within_bounds(store: Any) -> None:
-    watch, before = Watch(), peak_memory()
-    body = b""
+async def test_hostile_streams_are_read_within_bounds(tmp_path: Path) -> None:
+    await attack_with_streams(tmp_path, "memory", "read")
 
-    async def hostile_server(scope: Any, receive: Any, send: Any) -> None:
-        await serve(body)(scope, receive, send)
 
-    agent = upstream(hostile_server, client={"reconnect": None, "warn": lambda _: None})
-    async with App(agent, store=store, warn=lambda _: None) as app:
-        for number, (name, given) in enumerate(hostile.streams(SIZE).items()):
-            body = given
-
-            async def work(attempt: int, number: int = number) -> None:
-                reader = await post(app, json.dumps(run_input(f"t{number}-{attempt}", "r")).encode())
-                assert b"RUN_FINISHED" in reader.body or b"RUN_ERROR" in reader.body
-
-            await watch.measure(name, 2 * len(body), work)  # it is read and written
-    report("hostile upstreams", longest_turn=f"{watch.longest:.3f}", peak=peak_memory() - before)
-    assert watch.excesses == []
-    assert peak_memory() - before < MEMORY
+async def test_hostile_streams_of_an_upstream_are_relayed_within_bounds(tmp_path: Path, store: str) -> None:
+    await attack_with_streams(tmp_path, store, "relay")

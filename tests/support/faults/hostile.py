@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 
@@ -40,6 +41,16 @@ def _schema_bomb(levels: int, combine: str = "allOf") -> dict[str, Any]:
     return {"$defs": {**parts, f"d{levels}": {"type": "object"}}, "$ref": "#/$defs/d0"}
 
 
+MESSAGES, TOOLS = 9_000, 900
+"""Counts that the default limits admit."""
+
+
+def _padded(size: int, count: int, least: int, item: Callable[[int, str], dict[str, Any]]) -> list[dict[str, Any]]:
+    """Make at most ``count`` items, of at least ``least`` bytes each, that have ``size`` bytes together."""
+    count = min(count, size // least)
+    return [item(i, "x" * (size // count - least)) for i in range(count)]
+
+
 def requests(size: int) -> dict[str, bytes]:
     """Bodies of ``POST /`` by name."""
     numbers = {
@@ -69,15 +80,36 @@ def requests(size: int) -> dict[str, bytes]:
         "the same key": "{" + ",".join(['"a":0'] * (size // 6)) + "}",
         "long keys": '{"' + "k" * size + '":0}',
         "prototypes": _many('{"__proto__":{"a":1}}', size),
+        "arrays of one number": _many("[0]", size),
+        "arrays in arrays": _many("[[[]]]", size),
+        "objects of one member": _many('{"a":0}', size),
     }
     found |= {f"state of {name}": _raw("state", text) for name, text in nested.items()}
     found |= {f"messages of {name}": _raw("messages", text) for name, text in nested.items()}
     members = {
-        "messages with one id": {"messages": [_message() for _ in range(size // 50)]},
-        "messages of unknown roles": {"messages": [_message(role="wizard") for _ in range(size // 60)]},
-        "messages with unknown members": {"messages": [_message(**{f"x{i}": i}) for i in range(size // 60)]},
+        "messages with one id": {"messages": _padded(size, MESSAGES, 50, lambda _, text: _message(text))},
+        "messages of unknown roles": {
+            "messages": _padded(size, MESSAGES, 60, lambda _, text: _message(text, role="wizard"))
+        },
+        "messages with unknown members": {
+            "messages": _padded(size, MESSAGES, 60, lambda i, text: _message(text, id=f"m{i}", **{f"x{i}": i}))
+        },
+        "too many messages": {"messages": [_message() for _ in range(size // 50)]},
+        "messages of short parts": {
+            "messages": _padded(
+                size, MESSAGES, 110, lambda i, _: _message([{"type": "text", "text": "x"}] * 2, id=f"m{i}")
+            )
+        },
         "old binary parts": {
             "messages": [_message([{"type": "binary", "mimeType": "a/b", "data": "AA=="}] * (size // 60))]
+        },
+        "old binary parts beside an image": {
+            "messages": [
+                _message(
+                    [{"type": "image", "source": {"type": "data", "value": "AA==", "mimeType": "image/png"}}]
+                    + [{"type": "binary", "mimeType": "a/b", "data": "AA=="}] * (size // 60)
+                )
+            ]
         },
         "empty parts": {"messages": [_message([{"type": "text", "text": ""}] * (size // 30))]},
         "parts of unknown types": {"messages": [_message([{"type": "spell"}] * (size // 20))]},
@@ -92,15 +124,33 @@ def requests(size: int) -> dict[str, bytes]:
             ]
         },
         "results without calls": {
-            "messages": [{"id": f"t{i}", "role": "tool", "toolCallId": "c", "content": "x"} for i in range(size // 70)]
+            "messages": _padded(
+                size, MESSAGES, 80, lambda i, text: {"id": f"t{i}", "role": "tool", "toolCallId": "c", "content": text}
+            )
         },
-        "many tools": {"tools": [{"name": "f", "description": "", "parameters": {}} for _ in range(size // 50)]},
+        "many tools": {
+            "tools": _padded(size, TOOLS, 60, lambda i, text: {"name": f"f{i}", "description": text, "parameters": {}})
+        },
+        "too many tools": {"tools": [{"name": "f", "description": "", "parameters": {}} for _ in range(size // 50)]},
+        "tools with large schemas": {
+            "tools": _padded(
+                size,
+                TOOLS,
+                60,
+                lambda i, text: {"name": f"f{i}", "description": "", "parameters": {"enum": list(text[::5])}},
+            )
+        },
         "a schema bomb of allOf": {"tools": [{"name": "f", "description": "", "parameters": _schema_bomb(26)}]},
         "a schema bomb of anyOf": {
             "tools": [{"name": "f", "description": "", "parameters": _schema_bomb(26, "anyOf")}]
         },
         "many context entries": {"context": [{"description": "d", "value": "v"}] * (size // 40)},
-        "many answers": {"resume": [{"interruptId": f"i{i}", "status": "resolved"} for i in range(size // 50)]},
+        "many answers": {
+            "resume": _padded(
+                size, TOOLS, 60, lambda i, text: {"interruptId": f"i{i}", "status": "resolved", "payload": text}
+            )
+        },
+        "too many answers": {"resume": [{"interruptId": f"i{i}", "status": "resolved"} for i in range(size // 50)]},
         "one answer many times": {"resume": [{"interruptId": "i", "status": "resolved"}] * (size // 50)},
         "a long thread id": {"threadId": "t" * size},
         "a long run id": {"runId": "r" * size},
@@ -112,6 +162,11 @@ def requests(size: int) -> dict[str, bytes]:
         "a protocol version of the future": {"protocolVersion": "9" * 1000},
         "a data address": {
             "messages": [_message([{"type": "image", "source": {"type": "url", "value": "data:" + "x" * size}}])]
+        },
+        "many addresses": {
+            "messages": [
+                _message([{"type": "image", "source": {"type": "url", "value": "https://a.b/"}}] * (size // 80))
+            ]
         },
         "an address of the cloud's metadata": {
             "messages": [_message([{"type": "image", "source": {"type": "url", "value": "http://169.254.169.254/"}}])]

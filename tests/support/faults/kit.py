@@ -65,6 +65,7 @@ class Worker(Peer):
     """``faults.app`` on uvicorn in a process of its own. Workers with the same folder share one SQLite file."""
 
     count = 0
+    script = "app.py"
 
     def __init__(self, folder: Path, **options: Any) -> None:
         Worker.count += 1
@@ -72,7 +73,7 @@ class Worker(Peer):
         self._port = folder / f"port-{Worker.count}"
         self.log = folder / f"worker-{Worker.count}.log"
         settings = {"folder": str(folder), "port": str(self._port), **options}
-        command = [str(REPOSITORY / "tests" / "support" / "faults" / "app.py"), json.dumps(settings)]
+        command = [str(REPOSITORY / "tests" / "support" / "faults" / self.script), json.dumps(settings)]
         streams = [Path(os.devnull), self.log, self.log]
         self.process = ForkedProcess(command, Path.cwd(), streams, os.environ)
         wait_until(self._is_up, PATIENCE)
