@@ -364,6 +364,13 @@ def test_a_compression_that_cannot_be_decoded_is_named(twin, transport, encoding
             twin.wait(client(server).upload(b"x", mime_type="text/plain"))
 
 
+def test_a_response_that_is_compressed_several_times_is_refused(twin):
+    with ScriptedServer(compressed("gzip, gzip")) as server:
+        with pytest.raises(StreamTruncated, match="2 content encodings; at most one is decoded"):
+            twin.result(twin.client(server.url).thread().run("x"))
+        assert len(server.requests) == 1
+
+
 def test_what_httpx2_decodes_is_known_without_its_private_names():
     assert set(SUPPORTED_DECODERS) - {"identity"} == httpx2_module.ENCODINGS
     assert "httpx2._" not in inspect.getsource(httpx2_module)

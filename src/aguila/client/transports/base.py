@@ -21,10 +21,16 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unreadable(headers: Mapping[str, str], known: Collection[str]) -> str | None:
-    """Return why a body cannot be decoded; None if its content encodings are among the known ones."""
-    encodings = (each.strip().lower() for each in headers.get("content-encoding", "").split(","))
-    unknown = [each for each in encodings if each and each != "identity" and each not in known]
-    return f"the response has the content encoding {unknown[0]!r}, which cannot be decoded here" if unknown else None
+    """Return why a body cannot be decoded; None if it has no content encoding, or one of the known ones.
+
+    Several are refused: 64 KiB that are compressed twice may be gigabytes.
+    """
+    encodings = [each.strip().lower() for each in headers.get("content-encoding", "").split(",")]
+    encodings = [each for each in encodings if each not in ("", "identity")]
+    unknown = [each for each in encodings if each not in known]
+    if unknown:
+        return f"the response has the content encoding {unknown[0]!r}, which cannot be decoded here"
+    return f"the response has {len(encodings)} content encodings; at most one is decoded" if encodings[1:] else None
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
