@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import json
 import threading
+from typing import get_args
 
 import httpx2
 import pytest
@@ -24,7 +25,7 @@ from aguila.client.transports.httpx2 import AsyncHTTPX2Transport, HTTPX2Transpor
 from aguila.client.transports.recorded import AsyncRecordedTransport, RecordedTransport
 from aguila.client.transports.threaded import ThreadedTransport
 from aguila.codec import decode_event
-from aguila.codec.formats import FORMATS
+from aguila.codec.formats import Format
 from aguila.errors import AguilaError, HTTPRejected, StreamTruncated, TransportFailed
 
 pytestmark = pytest.mark.anyio
@@ -319,7 +320,7 @@ def test_what_is_no_recording_is_refused(line, tmp_path):
         RecordedTransport(path)
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", get_args(Format))
 def test_a_recording_is_read_by_its_content_whatever_its_name(twin, form, tmp_path):
     events = [
         decode_event(json.dumps(event))
