@@ -25,7 +25,7 @@ ON_THE_LOOP = frozenset({"a state of empty objects", "a state of 9e307", "a stat
 MEMORY_PER_BYTE, MEMORY_BASE = 64, 32 * 1024 * 1024
 """Memory that an attack may take at its peak: per byte that is sent, and besides."""
 MEMORY_AT_END = 256 * 1024 * 1024
-"""Memory that may have been taken for all attacks when they are over."""
+"""Memory that may have been taken for all attacks when they are over, besides what a store in memory keeps."""
 PAUSE = 0.05
 """Seconds between two runs of the other client."""
 
@@ -92,6 +92,8 @@ class Attacks:
         self._worker = worker
         self.excesses: list[str] = []
         self.count = self.served = 0
+        self.sent = 0
+        """Bytes of all requests, or of the streams that they let the server read."""
         self.longest = self.dearest = 0.0
         self.peak = 0
         self.figures: list[str] = []
@@ -156,6 +158,7 @@ class Attacks:
             longest = min(longest, after["longest"])
             peak = int(after["peak"] - before["memory"])
             self.served += served
+            self.sent += given
             size = given + len(request.body) if is_relayed else given
             factor = allowed(1.0)
             bound = max(CPU_OF_SMALL, CPU_PER_MEGABYTE * size / 1e6)
