@@ -19,7 +19,7 @@ from aguila import App
 from aguila.codec import encode
 from aguila.protocol import RunAgentInput, UserMessage
 from aguila.server import Limits
-from aguila.server.auth import ANONYMOUS
+from aguila.server.access.authentication import ANONYMOUS
 from aguila.store import MemoryStore, MetadataFilter, NewRun, RunEnd, SQLiteStore, Store, ThreadUpdate
 
 MANY = 100_000

@@ -14,8 +14,8 @@ from serving import run_input
 
 from aguila import App
 from aguila.server import Limits
-from aguila.server.auth import Request
 from aguila.server.quotas import PeerQuotas
+from aguila.server.request import Request
 from aguila.store import MemoryStore, Store
 from aguila.store.sqlite.store import SQLiteStore
 

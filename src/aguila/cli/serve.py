@@ -32,8 +32,8 @@ from aguila.errors import StoreUnavailable
 from aguila.frameworks import upstream
 from aguila.frameworks.relay.upstream import Upstream
 from aguila.server import App, Limits
+from aguila.server.access.hosts import LOOPBACK_NAMES
 from aguila.server.agents import named_agents
-from aguila.server.auth import LOOPBACK_NAMES
 from aguila.server.page.files import NOT_BUILT, PageFiles
 from aguila.store import MemoryStore, Retention, Store
 

@@ -7,20 +7,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aguila.server.access.authentication import ANONYMOUS, Principal
     from aguila.server.app import App
-    from aguila.server.auth import ANONYMOUS, Principal, Request
     from aguila.server.errors import Rejected
     from aguila.server.limits import Limits
+    from aguila.server.request import Request
 
 __all__ = ["ANONYMOUS", "App", "Limits", "Principal", "Rejected", "Request"]
 
 _MODULES = {
-    "ANONYMOUS": "auth",
+    "ANONYMOUS": "access.authentication",
     "App": "app",
     "Limits": "limits",
-    "Principal": "auth",
+    "Principal": "access.authentication",
     "Rejected": "errors",
-    "Request": "auth",
+    "Request": "request",
 }
 
 

@@ -18,8 +18,9 @@ from aguila.codec.notices import Warn, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.errors import StoreUnavailable
 from aguila.protocol import AgentCapabilities
+from aguila.server.access.authentication import Authenticate
+from aguila.server.access.control import AccessControl
 from aguila.server.agents import named_agents
-from aguila.server.auth import AccessControl, Authenticate
 from aguila.server.capabilities import derive_capabilities
 from aguila.server.copilotkit.mount import CopilotKit
 from aguila.server.errors import Disconnected

@@ -19,11 +19,11 @@ from python_multipart.multipart import parse_options_header
 
 from aguila.codec.json.buffer import PresizedBuffer
 from aguila.errors import NotFound
-from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.responses import Receive, header_list
 from aguila.server.limits import Limits
+from aguila.server.request import Request
 from aguila.store import Blob, Quotas, Store
 
 if TYPE_CHECKING:

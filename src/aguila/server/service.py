@@ -20,7 +20,6 @@ from aguila.codec.negotiate import negotiate
 from aguila.codec.notices import Warn
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.protocol import AgentCapabilities, FileSource
-from aguila.server.auth import Request, base_url
 from aguila.server.errors import draining_error
 from aguila.server.file_types import FileTypes
 from aguila.server.http.body_limits import BodyBudget
@@ -29,6 +28,7 @@ from aguila.server.http.framing import Framing, framing_for
 from aguila.server.http.responses import Receive, UnsentBytes
 from aguila.server.limits import Limits
 from aguila.server.quotas import PeerQuotas
+from aguila.server.request import Request, base_url
 from aguila.server.runs.manager import STOP_NOW_TIMEOUT, Runs
 from aguila.server.runs.starting.capacity import PeerRuns
 from aguila.server.settings import HTTPSettings

@@ -13,11 +13,11 @@ from waiting import DEADLINE, let_tasks_run, wait_until
 
 from aguila import App
 from aguila.server import Limits
-from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.http import body_limits
 from aguila.server.http.body_limits import BodyBudget, Reservation
 from aguila.server.http.request_body import read_body
+from aguila.server.request import Request
 
 pytestmark = pytest.mark.anyio
 

@@ -13,11 +13,11 @@ from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
 from aguila.errors import DecodeError, NotFound
-from aguila.server.auth import Request
 from aguila.server.copilotkit.mount import CopilotKitRejected
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.request_body import check_media_type, read_body
 from aguila.server.http.responses import Message, Receive
+from aguila.server.request import Request
 from aguila.server.service import Exchange, Service
 
 _AGENT_METHODS: Final = {"agent/run": "run", "agent/suggest": "suggest", "agent/connect": "connect"}

@@ -15,11 +15,11 @@ from aguila.codec.notices import Notice, Warn
 from aguila.errors import AguilaError
 from aguila.offload import LARGE_JSON, offload
 from aguila.protocol import Event, StateDeltaEvent
-from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.history.stored_input import load_input
 from aguila.server.http.event_stream import EventStream
 from aguila.server.limits import UNLIMITED
+from aguila.server.request import Request
 from aguila.store import Batch, RunRecord, Store
 from aguila.store.cursors import format_cursor
 from aguila.stream import compact

@@ -12,13 +12,15 @@ from typing import Any
 
 from aguila.codec.logs import log_event
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
-from aguila.server.auth import ANONYMOUS, AccessControl, Request
+from aguila.server.access.authentication import ANONYMOUS
+from aguila.server.access.control import AccessControl
 from aguila.server.copilotkit.mount import CopilotKit, to_error_response
 from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
 from aguila.server.errors import Disconnected, Rejected
 from aguila.server.http.responses import BufferedResponse, Receive, Response, header_list
 from aguila.server.http.routes import find_route, path_segments, split_agent
 from aguila.server.page.files import PageFiles
+from aguila.server.request import Request
 from aguila.server.runs.starting.run_context import new_id
 from aguila.server.service import Exchange, Service
 

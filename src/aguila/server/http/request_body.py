@@ -23,11 +23,11 @@ from aguila.codec.notices import Notice, NoticeLimiter, Warn
 from aguila.errors import DecodeError
 from aguila.offload import LARGE, LARGE_JSON, offload
 from aguila.protocol import RunAgentInput
-from aguila.server.auth import Request
 from aguila.server.errors import Disconnected, Rejected
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.responses import Receive
 from aguila.server.limits import Limits
+from aguila.server.request import Request
 from aguila.server.runs.starting.start_request import hash_body
 from aguila.server.service import Exchange, Service
 from aguila.stream.json_values import MAX_JSON_DEPTH

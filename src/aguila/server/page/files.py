@@ -14,8 +14,8 @@ from typing import Final
 from urllib.parse import quote
 
 from aguila.errors import NotFound
-from aguila.server.auth import Request
 from aguila.server.http.responses import BufferedResponse, Headers
+from aguila.server.request import Request
 
 ASSETS: Final = Path(__file__).parent / "assets"
 """Where the build writes."""

@@ -30,9 +30,9 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
-from aguila.server.auth import Request
 from aguila.server.http.framing import SSEFraming
 from aguila.server.limits import UNLIMITED
+from aguila.server.request import Request
 from aguila.store.cursors import format_cursor
 from aguila.stream.json_values import MAX_JSON_DEPTH
 

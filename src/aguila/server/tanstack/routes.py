@@ -18,12 +18,12 @@ from aguila.protocol import (
     UserMessage,
 )
 from aguila.protocol.parts import ContentPart, TextPart, parts_of
-from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.http.handlers.runs import stream_run
 from aguila.server.http.parameters import read_cursor
 from aguila.server.http.responses import Response, json_response
 from aguila.server.interrupts.plan import find_open_interrupts
+from aguila.server.request import Request
 from aguila.server.service import Exchange, Service
 from aguila.server.tanstack.events import bind_interrupts, parse_json
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from stores.stored_threads import SCOPE, agent_input, write_run
 
-from aguila.server.auth import Request
 from aguila.server.errors import Rejected
 from aguila.server.files import file_response, receive_upload, resolve_file
 from aguila.server.http.body_limits import BodyBudget, Reservation
 from aguila.server.limits import Limits
+from aguila.server.request import Request
 from aguila.store import Blob, Store
 
 pytestmark = pytest.mark.anyio

@@ -1,0 +1,1 @@
+"""Who may use an app: by credentials, host and origin."""

@@ -1,0 +1,79 @@
+"""Which pages of other origins may use an app, and the CORS headers that tell browsers so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from aguila.server.errors import Rejected
+from aguila.server.request import Request
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def _is_same_host(origin: str, host: str) -> bool:
+    """Return whether an origin has this host. An origin omits the default port of its scheme; a host may have it."""
+    scheme, _, name = origin.partition("://")
+    port = {"http": ":80", "https": ":443"}.get(scheme, "")
+    return name.removesuffix(port) == host.removesuffix(port)
+
+
+class Origins:
+    """The origins whose pages may use the app: its own host, and the listed ones. ``"*"`` lists all."""
+
+    def __init__(self, allowed: Iterable[str], headers: Sequence[str]) -> None:
+        self._allowed = frozenset(origin.rstrip("/") for origin in allowed)
+        self._allows_all = "*" in self._allowed
+        names = [
+            "accept",
+            "authorization",
+            "content-type",
+            "last-event-id",
+            "x-run-id",
+            *(name.lower() for name in headers),
+        ]
+        self._headers = ", ".join(dict.fromkeys(names)).encode("latin-1")
+
+    def check(self, request: Request) -> None:
+        """Raise ``Rejected`` (403) for a request from a foreign page that may change something (CSRF)."""
+        origin = request.headers.get("origin")
+        if origin is None or request.method in _SAFE_METHODS or self._is_listed(origin):
+            return
+        # Schemes are not compared, because a proxy may end TLS. Pages cannot set Sec-Fetch-Site themselves.
+        host = request.headers.get("host")
+        if request.headers.get("sec-fetch-site") == "same-origin" or (
+            host is not None and _is_same_host(origin.lower(), host.lower())
+        ):
+            return
+        raise Rejected(
+            403, "foreign_origin", f"origin {origin!r} is not in cors_origins; add it with App(cors_origins=[...])"
+        )
+
+    def headers(self, request: Request) -> list[tuple[bytes, bytes]]:
+        """Return the CORS headers of a response: none unless the origin is listed."""
+        origin = request.headers.get("origin")
+        if origin is None or not self._allowed:
+            return []
+        vary = (b"vary", b"origin")
+        if not self._is_listed(origin):
+            return [vary]
+        headers = [vary, (b"access-control-allow-origin", origin.encode("latin-1"))]
+        if not self._allows_all:
+            headers.append((b"access-control-allow-credentials", b"true"))
+        return headers
+
+    def preflight(self, request: Request, methods: Sequence[str]) -> list[tuple[bytes, bytes]] | None:
+        """Return the headers that answer a preflight; None for other requests and for origins that are not listed."""
+        origin = request.headers.get("origin")
+        if request.method != "OPTIONS" or origin is None or "access-control-request-method" not in request.headers:
+            return None
+        if not self._is_listed(origin):
+            return None
+        return [
+            *self.headers(request),
+            (b"access-control-allow-methods", ", ".join(methods).encode()),
+            (b"access-control-allow-headers", self._headers),
+            (b"access-control-max-age", b"600"),
+        ]
+
+    def _is_listed(self, origin: str) -> bool:
+        return self._allows_all or origin in self._allowed
