@@ -258,6 +258,7 @@ def test_a_host_that_is_listed_may_be_called_with_any_port(server: Server, host:
 
 def test_health_answers_probes_that_only_know_an_address(server: Server) -> None:
     assert server.get("/healthz", headers={"host": "10.1.2.3:8000"}).status_code == 200
+    assert server.get("/threads", headers={**AS_ADA, "host": "10.1.2.3:8000"}).status_code == 403
 
 
 def test_a_body_that_does_not_say_its_size_is_cut_off_at_the_limit(server: Server) -> None:
