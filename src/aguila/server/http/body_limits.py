@@ -20,6 +20,7 @@ from typing import Final, Self
 from aguila.offload import LARGE
 from aguila.server.errors import Rejected
 from aguila.server.http.responses import Message, Receive
+from aguila.server.http.shared_timeout import SharedTimeout
 
 MAX_HOLD: Final = 1.0
 """Seconds for which a run keeps its reservation at most."""
@@ -59,6 +60,8 @@ class BodyBudget:
         self._holders: dict[object, None] = {}  # the oldest first
         self._waiting: dict[str, deque[_Waiting]] = {}  # by peer, the next one first
         self._growing: dict[object, _Waiting] = {}  # holders that wait for more
+        self.first_pieces = SharedTimeout(_MAX_SILENCE)
+        """The timeout for the first pieces of bodies."""
 
     @property
     def has_waiting(self) -> bool:
@@ -180,6 +183,11 @@ class Reservation:
         now = loop.time()
         if self._opened is None:
             self._opened = now
+            if not self.size:
+                try:
+                    return await self._budget.first_pieces.wait(receive())
+                except TimeoutError:
+                    raise _slow() from None
         until = min(now, self._opened + self.received / _LEAST_RATE) + _MAX_SILENCE
         while True:
             try:
