@@ -12,7 +12,19 @@ import pytest
 
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent, TextContent
 from aguila.offload import LARGE, is_large, offload
-from aguila.protocol import AssistantMessage, DataSource, ImagePart, TextPart, ToolMessage, UserMessage
+from aguila.protocol import (
+    ActivityDeltaEvent,
+    AssistantMessage,
+    DataSource,
+    ImagePart,
+    MessagesSnapshotEvent,
+    RunAgentInput,
+    StateDeltaEvent,
+    StateSnapshotEvent,
+    TextPart,
+    ToolMessage,
+    UserMessage,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -37,6 +49,11 @@ SMALL = UserMessage(id="s", content="small")
         UserMessage(id="m", content=[TextPart(text="look"), PICTURE]),
         ToolMessage(id="m", tool_call_id="c", content=[PICTURE]),
         [SMALL] * 1000 + [UserMessage(id="m", content=TEXT)],
+        RunAgentInput(thread_id="t", run_id="r", messages=[], state=[1] * 4_000),
+        StateSnapshotEvent(snapshot=[1] * 4_000),
+        StateDeltaEvent(delta=[{"op": "remove", "path": "/a"}] * 2_000),
+        ActivityDeltaEvent(message_id="m", activity_type="P", patch=[{"op": "remove", "path": "/a"}] * 2_000),
+        MessagesSnapshotEvent(messages=[SMALL] * 1_001),
         TextContent(TEXT),
         DataContent(DATA, "image/png"),
         FunctionCallContent("c", "f", TEXT),
@@ -59,6 +76,7 @@ def test_a_value_with_a_large_text_or_file_is_large(value: Any) -> None:
         {"a": ["x"]},
         [SMALL] * 1000,
         AssistantMessage(id="m"),
+        StateDeltaEvent(delta=[{"op": "remove", "path": "/a"}]),
         ChatMessage("user", [TextContent("a")]),
         [1] * 3_999,
     ],

@@ -47,8 +47,13 @@ _SWITCH_INTERVAL = 0.0005
 _ROUNDING = 5e-7
 """The interpreter keeps the interval in whole microseconds and cuts it off: 5000 may come back as 4999."""
 
-_FIELDS = frozenset({"arguments", "content", "contents", "data", "result", "source", "text", "uri", "value"})
-"""Fields of messages, parts and contents that may hold something large."""
+_FIELDS = frozenset(
+    {
+        "arguments", "content", "contents", "data", "delta", "messages", "patch", "result", "snapshot", "source",
+        "state", "text", "uri", "value",
+    }
+)  # fmt: skip
+"""Fields of messages, parts, contents, inputs and events that may hold something large."""
 
 _worker = ThreadPoolExecutor(1, thread_name_prefix="aguila-offload")
 _fields_of: dict[type[Any], tuple[str, ...]] = {}
@@ -81,7 +86,7 @@ def is_large(value: Any) -> bool:
     """Whether work on a value should be offloaded: it is, or holds, a text or bytes of more than ``LARGE``.
 
     So should work on a list of very many messages, and on a JSON value of very many members. Looks into messages,
-    parts, chat contents and lists of them.
+    parts, chat contents and lists of them, and into inputs and events that change the state, messages or activities.
     """
     if isinstance(value, (str, bytes, bytearray)):
         return len(value) > LARGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from collections.abc import Callable, Iterator
@@ -18,7 +19,11 @@ from waiting import wait_until
 from aguila import App
 from aguila.client import Reconnect
 from aguila.frameworks import upstream
+from aguila.offload import is_large
 from aguila.protocol import TokenUsage
+from aguila.server.runs import event_pump
+from aguila.stream.patch import limit
+from aguila.stream.writer import run_writer
 
 Place = Callable[[App], Any]
 
@@ -31,6 +36,20 @@ def behind(request: pytest.FixtureRequest) -> Iterator[Place]:
             yield lambda app: app
         else:
             yield lambda app: stack.enter_context(serving(app)).url + "/"
+
+
+def streaming(*events: dict[str, Any]) -> Any:
+    """Make an ASGI application that answers every request with a run of these events."""
+    ids = {"threadId": "thread", "runId": "r1"}
+    stream = [{"type": "RUN_STARTED", **ids}, *events, {"type": "RUN_FINISHED", **ids}]
+    body = b"".join(b"data: %b\n\n" % json.dumps(event).encode() for event in stream)
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    return app
 
 
 def answers(*pairs: tuple[str, Any], status: str = "resolved") -> list[dict[str, Any]]:
@@ -68,6 +87,65 @@ def test_everything_a_run_sends_passes_with_its_ids(behind: Place) -> None:
     assert {"STATE_DELTA", "SUBAGENT_FINISHED", "TOOL_CALL_RESULT", "ACTIVITY_SNAPSHOT"} <= set(types(passed))
     assert passed[-1]["result"] == {"ok": True}
     assert passed[-1]["usage"] == [{"model": "m", "inputTokens": 1, "outputTokens": 2}]
+
+
+def is_on_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+PATCH: list[Any] = [{"op": "add", "path": "/a", "value": [number]} for number in range(3_000)]
+FAILING: list[Any] = [*PATCH, {"op": "remove", "path": "/missing"}]
+ACTIVITY: dict[str, Any] = {"messageId": "a", "activityType": "P"}
+LARGE_CHANGES: dict[str, list[dict[str, Any]]] = {
+    "a state": [{"type": "STATE_SNAPSHOT", "snapshot": {"list": [{}] * 30_000}}],
+    "a patch": [{"type": "STATE_DELTA", "delta": PATCH}],
+    "a patch of an activity": [
+        {"type": "ACTIVITY_SNAPSHOT", **ACTIVITY, "content": {}},
+        {"type": "ACTIVITY_DELTA", **ACTIVITY, "patch": PATCH},
+    ],
+    "a patch that fails": [{"type": "STATE_DELTA", "delta": FAILING}],
+}
+
+
+@pytest.mark.parametrize("name", LARGE_CHANGES)
+def test_large_changes_are_relayed_off_the_event_loop_and_in_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: dict[str, list[bool]] = {}
+
+    def watch(module: Any, function: str, is_watched: Callable[..., bool]) -> None:
+        original = getattr(module, function)
+
+        def watched(*args: Any) -> Any:
+            if is_watched(*args):
+                calls.setdefault(function, []).append(is_on_event_loop())
+            return original(*args)
+
+        monkeypatch.setattr(module, function, watched)
+
+    watch(limit, "apply_limited", lambda document, patch, size, budget: len(patch) > 1_000)
+    watch(limit, "apply_patch", lambda document, patch: len(patch) > 1_000)
+    watch(run_writer, "copy_json", is_large)
+    watch(event_pump, "encode_checked", lambda event, size: is_large(event))
+    watch(event_pump, "encode_checked_large", lambda event, size: True)
+    text = {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "role": "assistant", "delta": "x"}
+    sent = [text, *LARGE_CHANGES[name], text]
+    with serving(App(upstream(streaming(*sent)), allow_anonymous=True)) as front:
+        passed = front.events(run_id="r1")
+        check_valid(passed)
+        view = front.get("/threads/thread").json()
+    changes = [] if name == "a patch that fails" else LARGE_CHANGES[name]
+    assert [event for event in passed if event["type"].startswith(("STATE", "ACTIVITY"))] == changes
+    places = [index for index, event in enumerate(passed) if event["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert len(places) == 2
+    assert all(places[0] < passed.index(change) < places[1] for change in changes)
+    assert calls
+    assert not any(is_on_loop for found in calls.values() for is_on_loop in found)
+    if name == "a patch":
+        assert view["state"] == {"a": [2_999]}
+        assert set(calls) == {"apply_limited", "apply_patch", "copy_json", "encode_checked_large"}
 
 
 async def asks_several(run: Any) -> Any:

@@ -283,7 +283,7 @@ class OutputMapper:
             self._put(chat.feed(value))
         else:
             if self.is_slow(value):
-                value = await offload(with_parts, value)
+                value = await offload(self.prepare, value)
             self._accept_update(chat, value)
         if self.sink.is_full:
             await self.room()
@@ -299,8 +299,20 @@ class OutputMapper:
     # Yielded and returned values
 
     def is_slow(self, value: Any) -> bool:
-        """Whether a value is a chat value to encode in a thread before it is accepted. Hooks get values as they are."""
+        """Whether to call ``prepare`` in a thread before a value is accepted: it is a large state event or chat value.
+
+        Hooks get chat values as they are.
+        """
+        if value.__class__ in _STATE:
+            return is_large(value)
         return self.hooks is NO_HOOKS and isinstance(value, CHAT) and is_large(value)
+
+    def prepare(self, value: Any) -> Any:
+        """Do the slow part of accepting a value, for which no other output has to wait. Return the value to accept."""
+        if value.__class__ in _STATE:
+            self.agent_writer.prepare(value)
+            return value
+        return with_parts(value)
 
     def accept(self, value: Any) -> None:
         """Send a value that the agent yielded.

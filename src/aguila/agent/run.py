@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from aguila.agent.chat_values import CHAT, FILE_PROVIDER, read_conversation, with_parts
+from aguila.agent.chat_values import FILE_PROVIDER, read_conversation
 from aguila.agent.context import RunContext, Services
 from aguila.agent.handles import ChatHandle
 from aguila.agent.output import OutputMapper
@@ -181,8 +181,8 @@ class Run(RunAPI):
     async def emit(self, event: Any) -> None:
         """Send what a generator may yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""
         await self._output.room()
-        if isinstance(event, CHAT) and self._output.is_slow(event):
-            event = await offload(with_parts, event)
+        if event.__class__ is not str and self._output.is_slow(event):
+            event = await offload(self._output.prepare, event)
         self._output.accept(event)
 
     async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:

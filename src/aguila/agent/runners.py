@@ -26,7 +26,6 @@ from typing import Any, cast
 
 from aguila.agent.blocking.run import BlockingRun
 from aguila.agent.blocking.thread_portal import Called, ThreadPortal, Yielded
-from aguila.agent.chat_values import with_parts
 from aguila.agent.output import OutputMapper
 from aguila.agent.questions import Questions
 from aguila.agent.run import Run
@@ -101,7 +100,7 @@ async def _drive_async(agent: Agent, run: Run, output: OutputMapper, grace: floa
     try:
         async for value in values:
             if value.__class__ is not str and output.is_slow(value):
-                value = await offload(with_parts, value)
+                value = await offload(output.prepare, value)
             try:
                 if value.__class__ is str:
                     accept_text(value)
@@ -214,7 +213,7 @@ def _pull(values: Any, portal: ThreadPortal, output: OutputMapper) -> Any:
             except StopIteration as stop:
                 return stop.value
             if value.__class__ is not str and output.is_slow(value):
-                value = with_parts(value)
+                value = output.prepare(value)
             if output.state.is_read:
                 # The generator waits while the state is compared, so that it cannot change it meanwhile.
                 portal.call(functools.partial(_accept, output, value))

@@ -21,12 +21,14 @@ from aguila.codec.notices import Warn, log_notice
 from aguila.codec.official import from_official, is_official
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import (
+    ActivityDeltaEvent,
     Event,
     Message,
     ReasoningMessageContentEvent,
     RunErrorEvent,
     RunFinishedEvent,
     RunStartedEvent,
+    StateDeltaEvent,
     TextMessageContentEvent,
 )
 from aguila.stream.chunks import CHUNK_KINDS, ChunkExpander
@@ -39,6 +41,7 @@ from aguila.stream.version import producer_version_notice
 
 _BOUNDARIES: Final = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})
 _DELTAS: Final = frozenset({TextMessageContentEvent, ReasoningMessageContentEvent})
+_PATCHES: Final = frozenset({StateDeltaEvent, ActivityDeltaEvent})
 _PLAIN: Final = EVENT_CLASSES - _BOUNDARIES - {kind.chunk for kind in CHUNK_KINDS}
 
 Raw = bytes | str | dict[str, Any] | Event
@@ -110,12 +113,15 @@ class Consumer:
         return delivered
 
     def decode(self, raw: Raw) -> Sequence[Event]:
-        """Decode one raw event without applying it. The next call must be ``apply`` with the result.
+        """Decode one raw event, and compute its patch, without applying it. The next call must be ``apply``.
 
         For events so large that they are decoded in a thread. Raises ``ProtocolError`` as ``feed`` does.
         """
         try:
             typed: Any = (raw,) if raw.__class__ in EVENT_CLASSES else self._decoder.feed(_to_decodable(raw))
+            for event in typed:
+                if event.__class__ in _PATCHES:
+                    self._reducer.prepare(event)
             return typed
         except ProtocolError as error:
             error.index = self._index

@@ -143,3 +143,34 @@ def test_a_writer_refuses_the_patch():
     with pytest.raises(IllegalStep, match="makes the state too large"):
         writer.emit(StateDeltaEvent(delta=bomb(24)))
     assert writer.state == {"text": "x" * 1000}
+
+
+def test_a_prepared_patch_is_applied_without_computing_it_again(monkeypatch):
+    applied = []
+    apply = limits.apply_limited
+    monkeypatch.setattr(limits, "apply_limited", lambda *args: applied.append(args) or apply(*args))
+    limit, document, patch = PatchLimit(1_000), {"a": 1}, [{"op": "add", "path": "/b", "value": 2}]
+    limit.prepare(document, patch)
+    result = limit.apply_patch(document, patch)
+    assert (result, document, len(applied)) == ({"a": 1, "b": 2}, {"a": 1}, 1)
+    assert limit.apply_patch(result, [{"op": "remove", "path": "/a"}]) == {"b": 2}
+
+
+def test_a_prepared_patch_counts_only_for_the_same_objects():
+    limit, patch = PatchLimit(1_000), [{"op": "add", "path": "/b", "value": 2}]
+    limit.prepare({"a": 1}, patch)
+    assert limit.apply_patch({"a": 3}, patch) == {"a": 3, "b": 2}
+    limit.prepare({"a": 1}, patch)
+    assert limit.apply_patch({"a": 1}, [{"op": "remove", "path": "/a"}]) == {}
+
+
+@pytest.mark.parametrize("patch", [bomb(24), [{"op": "remove", "path": "/missing"}], [{"op": "spell"}]])
+def test_a_prepared_patch_fails_as_it_would_have(patch):
+    with pytest.raises(PatchError) as expected:
+        PatchLimit(10_000).apply_patch(LARGE, patch)
+    limit = PatchLimit(10_000)
+    limit.prepare(LARGE, patch)
+    with pytest.raises(PatchError) as found:
+        limit.apply_patch(LARGE, patch)
+    assert (str(found.value), found.value.rule) == (str(expected.value), expected.value.rule)
+    assert limit.apply_patch(LARGE, [{"op": "add", "path": "/b", "value": 2}]) == {**LARGE, "b": 2}

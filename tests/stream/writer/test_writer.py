@@ -5,7 +5,7 @@ import itertools
 import pytest
 from builders import RUN_STARTED
 
-from aguila.errors import EncodeError, IllegalStep
+from aguila.errors import AguilaError, EncodeError, IllegalStep
 from aguila.protocol import (
     ActivityDeltaEvent,
     AssistantMessage,
@@ -476,3 +476,37 @@ def test_a_refused_event_leaves_chunked_items_as_they_were_and_in_their_order(ru
     ended = run.emit(MessagesSnapshotEvent(messages=[]))
     assert [getattr(event, "message_id", None) for event in ended] == ["a", "b", "c", None, None]
     assert [item.id for item in run.writer.open_items] == ["open"]
+
+
+@pytest.mark.parametrize("max_size", [None, 10_000])
+def test_a_prepared_state_event_is_written_as_any_other(max_size):
+    writer = EventWriter("t", "r", new_id=lambda: "id", state={"n": 1}, max_size=max_size)
+    writer.start()
+    snapshot = StateSnapshotEvent(snapshot={"list": [1]})
+    writer.prepare(snapshot)
+    snapshot.snapshot["list"].append(2)  # after it was copied
+    assert writer.emit(snapshot) == [snapshot]
+    assert writer.state == {"list": [1]}
+    delta = StateDeltaEvent(delta=[{"op": "add", "path": "/list/-", "value": {"a": []}}])
+    writer.prepare(delta)
+    assert writer.emit(delta) == [delta]
+    assert writer.state == {"list": [1, {"a": []}]}
+    assert writer.state["list"][1] is not delta.delta[0]["value"]
+
+
+def test_a_state_that_changed_after_an_event_was_prepared_is_not_lost():
+    writer = EventWriter("t", "r", new_id=lambda: "id", state={"n": 1}, max_size=10_000)
+    writer.start()
+    delta = StateDeltaEvent(delta=[{"op": "add", "path": "/a", "value": 1}])
+    writer.prepare(delta)
+    writer.set_state({"n": 2})
+    writer.emit(delta)
+    assert writer.state == {"n": 2, "a": 1}
+    for event, error in [
+        (StateDeltaEvent(delta=[{"op": "remove", "path": "/missing"}]), "does not apply"),
+        (StateSnapshotEvent(snapshot={"x": {1}}), "set is not JSON"),
+    ]:
+        writer.prepare(event)
+        with pytest.raises(AguilaError, match=error):
+            writer.emit(event)
+    assert writer.state == {"n": 2, "a": 1}

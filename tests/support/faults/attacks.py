@@ -20,8 +20,6 @@ CPU_OF_SMALL = 0.05
 """Seconds of CPU time for what is smaller than 100 KB."""
 MAX_SLICE = 0.05
 """Seconds of CPU time that the event loop may be busy with one callback."""
-ON_THE_LOOP = frozenset({"a state of empty objects", "a state of 9e307", "a state of 5e-324", "many patches"})
-"""Hostile streams of which a relay changes a state of 100,000 members or more, or changes it as often in one event."""
 MEMORY_PER_BYTE, MEMORY_BASE = 64, 32 * 1024 * 1024
 """Memory that an attack may take at its peak: per byte that is sent, and besides."""
 MEMORY_AT_END = 256 * 1024 * 1024
@@ -139,12 +137,10 @@ class Attacks:
 
         The run of the other client begins when all of the request but its last byte was sent, and before the last byte
         is. If the attack takes too much, it is repeated: CPU time is sometimes inflated by other work. What
-        ``is_relayed`` is read, stored and sent, so both directions count. Some such changes of a state are made on the
-        event loop, as those of any agent are (``ON_THE_LOOP``).
+        ``is_relayed`` is read, stored and sent, so both directions count.
         """
         self.count += 1
         given = size
-        max_slice = inf if is_relayed and name in ON_THE_LOOP else MAX_SLICE
         spent = longest = inf
         for attempt in range(4):
             request = await make(attempt)
@@ -163,13 +159,13 @@ class Attacks:
             factor = allowed(1.0)
             bound = max(CPU_OF_SMALL, CPU_PER_MEGABYTE * size / 1e6)
             has_memory = peak <= MEMORY_BASE + MEMORY_PER_BYTE * size
-            if spent <= bound * factor and longest <= max_slice * factor and has_memory:
+            if spent <= bound * factor and longest <= MAX_SLICE * factor and has_memory:
                 break
         else:
             self.excesses.append(
                 f"{name}: {spent:.2f} s of CPU time for {size} bytes, {longest:.3f} s in one turn, {peak >> 20} MiB"
             )
-        self.longest, self.peak = max(self.longest, longest if max_slice < inf else 0.0), max(self.peak, peak)
+        self.longest, self.peak = max(self.longest, longest), max(self.peak, peak)
         self.dearest = max(self.dearest, spent / max(size, 100_000) * 1e6)
         self.figures.append(f"{spent:7.3f} s {longest:.3f} s {peak >> 20:4} MiB {size:8} {request.status} {name}")
         return request

@@ -16,7 +16,7 @@ any other                            sent as it is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from aguila.agent.run import Run
@@ -25,6 +25,7 @@ from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, log_notice
 from aguila.codec.pointer import parse_pointer
 from aguila.errors import PatchError, RunFailed
+from aguila.offload import is_large
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -58,6 +59,9 @@ _INTERNAL: Final = "_ag_ui"
 """How the keys begin that AG-UI adapters add to the state for themselves."""
 
 _NOTHING: Final[tuple[Event, ...]] = ()
+
+_CHANGES: Final = frozenset({StateSnapshotEvent, StateDeltaEvent, ActivityDeltaEvent, MessagesSnapshotEvent})
+"""Events whose conversion takes the longer, the larger they are."""
 
 
 class RelayOptions:
@@ -109,18 +113,22 @@ class Relay:
         for message in input.messages:
             self._note(message)
 
-    def feed(self, event: Event) -> Sequence[Event]:
-        """Return the events to send. Raise ``RunFailed`` for a RUN_ERROR that is masked."""
+    def is_slow(self, event: Event) -> bool:
+        """Return whether ``feed`` should be offloaded for this event: it is a large change."""
+        return event.__class__ in _CHANGES and is_large(event)
+
+    def feed(self, event: Event) -> Iterable[Event]:
+        """Return the events to send. Raise ``RunFailed`` for a RUN_ERROR that is masked, also while they are read."""
         if event.__class__ is RunStartedEvent:
             return self._start(event)  # type: ignore[arg-type]
         if self._held is not None:
             return self._hold(event, self._held)
         return self._convert(event)
 
-    def close(self) -> Sequence[Event]:
+    def close(self) -> Iterable[Event]:
         """Return what was held back of the only run that came. Call it at the end of the stream."""
         held, self._held = self._held, None
-        return [each for event in held or () for each in self._convert(event)]
+        return (each for event in held or () for each in self._convert(event))
 
     def _start(self, event: RunStartedEvent) -> Sequence[Event]:
         if not self._may_replay or event.run_id == self._run_id:
@@ -129,7 +137,7 @@ class Relay:
             self._held = []
         return _NOTHING
 
-    def _hold(self, event: Any, held: list[Event]) -> Sequence[Event]:
+    def _hold(self, event: Any, held: list[Event]) -> Iterable[Event]:
         held.append(event)
         ids = (getattr(event, name, None) for name in ("message_id", "tool_call_id", "parent_message_id"))
         found = [each for each in ids if each is not None]

@@ -107,7 +107,7 @@ class Upstream:
         try:
             async with aclosing(aiter(client.send(sent, headers=headers))) as events:
                 async for event in events:
-                    for each in relay.feed(event):
+                    for each in await offload(relay.feed, event) if relay.is_slow(event) else relay.feed(event):
                         yield each
             for each in relay.close():
                 yield each

@@ -271,6 +271,10 @@ class BranchReducer:
             self.client_instructions = self.client_instructions.union(ids)
             self.changes.instructions += ids
 
+    def prepare(self, event: Event) -> None:
+        """Compute the patch of a large event in a thread, before it is fed. See ``Reducer.prepare``."""
+        self._reducer.prepare(event)
+
     def feed(self, event: Event, number: int) -> None:
         """Apply an event of the run; ``number`` is its position in the log."""
         handle = self._HANDLERS.get(event.__class__)

@@ -267,7 +267,7 @@ class ThreadReader:
             if count:
                 continue
             for event in (
-                await offload(self._decoder.feed, data) if len(data) > LARGE_JSON else self._decoder.feed(data)
+                await offload(self._decode_large, data) if len(data) > LARGE_JSON else self._decoder.feed(data)
             ):
                 if event.__class__ is RunStartedEvent:
                     await self._start_run(cast("RunStartedEvent", event), self.last + 1, run)
@@ -281,6 +281,14 @@ class ThreadReader:
                 if fed > _SLICE:
                     await asyncio.sleep(0)
                 await self._close_run(self._branch)
+
+    def _decode_large(self, data: bytes) -> Sequence[Event]:
+        """Decode an event and compute its patch. Call it in a thread."""
+        events = self._decoder.feed(data)
+        if self._branch is not None:
+            for event in events:
+                self._branch.prepare(event)
+        return events
 
     def _feed_deltas(self, events: Sequence[bytes], at: int) -> int:
         """Continue with deltas that differ only in their text, as one delta; return how many they are.

@@ -16,6 +16,7 @@ from aguila.codec.json.encoder import encode_large
 from aguila.codec.json.text import MAX_SIZE, SHORT_JSON, check_size
 from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import (
+    ActivityDeltaEvent,
     ActivitySnapshotEvent,
     CustomEvent,
     Event,
@@ -24,6 +25,7 @@ from aguila.protocol import (
     ReasoningMessageContentEvent,
     ReasoningMessageEndEvent,
     RunStartedEvent,
+    StateDeltaEvent,
     StateSnapshotEvent,
     StepFinishedEvent,
     StepStartedEvent,
@@ -128,6 +130,8 @@ _LARGE_CHECKS: dict[type[Any], Callable[[Any], bool]] = {
     MessagesSnapshotEvent: lambda event: is_large(event.messages),
     RunStartedEvent: lambda event: event.input is not None and is_large(event.input.messages),
     StateSnapshotEvent: lambda event: is_large(event.snapshot),
+    StateDeltaEvent: lambda event: is_large(event.delta),
+    ActivityDeltaEvent: lambda event: is_large(event.patch),
     ActivitySnapshotEvent: lambda event: is_large(event.content),
     CustomEvent: lambda event: is_large(event.value),
     RawEvent: lambda event: is_large(event.event),

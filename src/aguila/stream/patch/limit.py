@@ -3,32 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aguila.errors import PatchError
-from aguila.stream.patch.apply import SizeBudget, TooLarge, apply_limited, size_of
+from aguila.stream.patch.apply import SizeBudget, TooLarge, apply_limited, apply_patch, size_of
 
 _MAX_DOCUMENTS: Final = 16
 _MAX_EVICTED: Final = 10_000
+
+
+@dataclass(slots=True)
+class _Prepared:
+    """What a patch makes of a document. ``size`` is None if the document was not measured."""
+
+    document: Any
+    patch: Sequence[Mapping[str, Any]]
+    result: Any
+    size: int | None = None
+    error: PatchError | None = None
 
 
 class PatchLimit:
     """Applies patches to documents of at most ``limit`` bytes of JSON, and at most an eighth more.
 
     Remembers the sizes of the last documents, so that a document that is patched again and again is measured once.
+    Without a limit, documents of any size are patched.
     """
 
-    __slots__ = ("_budget", "_evicted", "_sizes")
+    __slots__ = ("_budget", "_evicted", "_prepared", "_sizes")
 
-    def __init__(self, limit: int) -> None:
-        self._budget = SizeBudget(limit)
+    def __init__(self, limit: int | None) -> None:
+        self._budget = None if limit is None else SizeBudget(limit)
         self._sizes: dict[int, tuple[Any, int]] = {}  # with the document, so that its id is not used again
         self._evicted: dict[int, None] = {}  # not a set: an empty dict takes less memory, and every run has one
+        self._prepared: _Prepared | None = None
 
     def apply_patch(self, document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
         """Apply a patch as ``apply_patch`` does. Raise ``PatchError`` (``limit-size``) if the result is too large."""
+        if self._prepared is not None:
+            prepared, self._prepared = self._prepared, None
+            if prepared.document is document and prepared.patch is patch:
+                return self._take(prepared)
+        if self._budget is None:
+            return apply_patch(document, patch)
         known = self._sizes.pop(id(document), None)
-        size = self._measure(document) if known is None else known[1]
+        size = self._measure(document, self._budget) if known is None else known[1]
         result = document
         try:
             result, size = apply_limited(document, patch, size, self._budget)
@@ -36,11 +56,36 @@ class PatchLimit:
             self._remember(result, size)
         return result
 
-    def _measure(self, document: Any) -> int:
+    def prepare(self, document: Any, patch: Sequence[Mapping[str, Any]]) -> None:
+        """Compute what ``apply_patch`` returns or raises, if it is called next and with the same objects.
+
+        For long patches: it may be called in another thread, also while this one applies patches.
+        """
+        prepared = _Prepared(document, patch, document)
+        try:
+            if self._budget is None:
+                prepared.result = apply_patch(document, patch)
+            else:
+                known = self._sizes.get(id(document))
+                prepared.size = self._measure(document, self._budget) if known is None else known[1]
+                prepared.result, prepared.size = apply_limited(document, patch, prepared.size, self._budget)
+        except PatchError as error:
+            prepared.error = error
+        self._prepared = prepared
+
+    def _take(self, prepared: _Prepared) -> Any:
+        self._sizes.pop(id(prepared.document), None)
+        if prepared.size is not None:
+            self._remember(prepared.result, prepared.size)
+        if prepared.error is not None:
+            raise prepared.error
+        return prepared.result
+
+    def _measure(self, document: Any, budget: SizeBudget) -> int:
         if id(document) not in self._evicted:
             return size_of(document)  # it has just arrived
         try:
-            size = self._budget.measure(document)
+            size = budget.measure(document)
         except TooLarge as error:
             raise PatchError(str(error), rule="limit-size") from None
         self._evicted.pop(id(document), None)

@@ -23,6 +23,7 @@ from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import PatchError
 from aguila.protocol import (
     ActivityDeltaEvent,
+    ActivityMessage,
     ActivitySnapshotEvent,
     AssistantMessage,
     CustomEvent,
@@ -68,7 +69,7 @@ from aguila.protocol import (
 )
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.conversation import Conversation
-from aguila.stream.patch import PatchLimit, apply_patch
+from aguila.stream.patch import PatchLimit
 from aguila.stream.reducer.activities import patch_activity, set_activity
 from aguila.stream.reducer.message_builder import MessageBuilder
 from aguila.stream.reducer.message_list import MessageList
@@ -96,7 +97,7 @@ class Reducer:
     started.
     """
 
-    __slots__ = ("_apply_patch", "_by_id", "_calls", "_messages", "_runs", "_state", "_view", "_warn")
+    __slots__ = ("_by_id", "_calls", "_messages", "_patches", "_runs", "_state", "_view", "_warn")
 
     def __init__(
         self,
@@ -107,7 +108,7 @@ class Reducer:
         max_size: int | None = None,
     ) -> None:
         self._warn = warn
-        self._apply_patch = apply_patch if max_size is None else PatchLimit(max_size).apply_patch
+        self._patches = PatchLimit(max_size)
         self._state: State = {} if state is UNSET else state
         self._runs = RunHistory()
         self._view: Conversation | None = None
@@ -137,6 +138,18 @@ class Reducer:
         except KeyError:
             raise event_type_error(event) from None
         handle(self, event)
+
+    def prepare(self, event: Event) -> None:
+        """Compute the patch of an event, which ``feed`` then applies at once, if it is the next event.
+
+        Call it in another thread for an event with a long patch. Nothing may be fed meanwhile.
+        """
+        if isinstance(event, StateDeltaEvent):
+            self._patches.prepare(self._state, event.delta)
+        elif isinstance(event, ActivityDeltaEvent):
+            builder = self._by_id.get(event.message_id)
+            if builder is not None and isinstance(builder.message, ActivityMessage):
+                self._patches.prepare(builder.message.content, event.patch)
 
     def add_messages(self, messages: Iterable[Message]) -> None:
         """Append messages that did not come with the stream, such as the user's next one. Known ids are skipped."""
@@ -389,7 +402,7 @@ class Reducer:
 
     def _patch_state(self, event: StateDeltaEvent) -> None:
         try:
-            self._state = self._apply_patch(self._state, event.delta)
+            self._state = self._patches.apply_patch(self._state, event.delta)
         except PatchError as error:
             self._notice("SNAP-9", f"the patch does not apply; the state is unchanged: {error}", event, "/delta")
 
@@ -407,7 +420,7 @@ class Reducer:
         set_activity(self._messages, event, self._notice)
 
     def _patch_activity(self, event: ActivityDeltaEvent) -> None:
-        patch_activity(self._messages, event, self._apply_patch, self._notice)
+        patch_activity(self._messages, event, self._patches.apply_patch, self._notice)
 
     # Runs (LIFE, INT, USE)
 

@@ -7,6 +7,7 @@ the functions passed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar, NoReturn, cast
 
 from aguila.errors import EncodeError, IllegalStep, PatchError, SequenceError
@@ -83,7 +84,8 @@ class RunWriter:
         if state is None:
             state = {} if input is None or input.state is None else input.state
         self._state = copy_json(state)
-        self._apply_patch = apply_patch if max_size is None else PatchLimit(max_size).apply_patch
+        self._patches = PatchLimit(max_size)
+        self._prepared: tuple[Event, Any] | None = None  # a state event, and a copy of what it carries
 
     # Queries
 
@@ -197,6 +199,19 @@ class RunWriter:
         """
         special = self._emitters.get(event.__class__)
         return self.write(event) if special is None else special(self, event)
+
+    def prepare(self, event: StateSnapshotEvent | StateDeltaEvent) -> None:
+        """Compute what ``emit`` needs of a large state event. May be called in another thread; changes nothing.
+
+        If the state changes before the event is emitted, or if the event is not JSON, ``emit`` does the work again.
+        """
+        with suppress(EncodeError):
+            if isinstance(event, StateSnapshotEvent):
+                self._prepared = (event, copy_json(event.snapshot))
+                return
+            delta = copy_json(event.delta)
+            self._patches.prepare(self._state, delta)
+            self._prepared = (event, delta)
 
     # State
 
@@ -370,7 +385,7 @@ class RunWriter:
 
     def _apply_to_state(self, patch: Sequence[Any]) -> Any:
         try:
-            return self._apply_patch(self._state, patch)
+            return self._patches.apply_patch(self._state, patch)
         except PatchError as error:
             if error.rule == "SNAP-8":
                 raise IllegalStep(f"the patch is malformed: {error}", rule="SNAP-8") from error
@@ -381,10 +396,14 @@ class RunWriter:
             ) from error
 
     def _emit_snapshot(self, event: StateSnapshotEvent) -> Events:
-        return self._emit_state(event, copy_json(event.snapshot))
+        return self._emit_state(event, self._take_copy(event, event.snapshot))
 
     def _emit_delta(self, event: StateDeltaEvent) -> Events:
-        return self._emit_state(event, self._apply_to_state(copy_json(event.delta)))
+        return self._emit_state(event, self._apply_to_state(self._take_copy(event, event.delta)))
+
+    def _take_copy(self, event: Event, value: Any) -> Any:
+        prepared, self._prepared = self._prepared, None
+        return copy_json(value) if prepared is None or prepared[0] is not event else prepared[1]
 
     def _emit_state(self, event: Event, state: Any) -> Events:
         written = self.write(event)
