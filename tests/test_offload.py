@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent, TextContent
-from aguila.offload import LARGE, is_large, offload
+from aguila.offload import LARGE, is_large, is_large_patch, offload
 from aguila.protocol import (
     ActivityDeltaEvent,
     AssistantMessage,
@@ -84,6 +84,16 @@ def test_a_value_with_a_large_text_or_file_is_large(value: Any) -> None:
 )
 def test_other_values_are_not(value: Any) -> None:
     assert not is_large(value)
+
+
+@pytest.mark.parametrize("value", [1, "x", TEXT, {"a": [TEXT]}, [1] * 4_000, [10**4_000], None])
+@pytest.mark.parametrize("count", [1, 10, 17])
+def test_a_patch_is_large_if_its_values_or_its_operations_are(value: Any, count: int) -> None:
+    patch = [{"op": "add", "path": "/a", "value": 0}] * (count - 1) + [{"op": "add", "path": "/a", "value": value}]
+    assert is_large_patch(patch) == is_large(patch)
+    assert is_large_patch([{"op": "remove", "path": "/a"}] * 2_000)
+    assert is_large_patch(["x", TEXT])  # not a patch, and refused later
+    assert not is_large_patch([{"op": "remove", "path": "/a"}])
 
 
 async def test_offloaded_calls_share_one_thread_and_keep_their_context() -> None:

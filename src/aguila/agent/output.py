@@ -26,7 +26,7 @@ from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.codec.compat.retired import RETIRED_CLASSES, RetiredEvents
 from aguila.codec.official import from_official, is_official
 from aguila.errors import EncodeError, IllegalStep
-from aguila.offload import is_large, offload
+from aguila.offload import is_large, is_large_patch, offload
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -303,8 +303,10 @@ class OutputMapper:
 
         Hooks get chat values as they are.
         """
-        if value.__class__ in _STATE:
-            return is_large(value)
+        if value.__class__ is StateDeltaEvent:
+            return is_large_patch(value.delta)
+        if value.__class__ is StateSnapshotEvent:
+            return is_large(value.snapshot)
         return self.hooks is NO_HOOKS and isinstance(value, CHAT) and is_large(value)
 
     def prepare(self, value: Any) -> Any:

@@ -16,7 +16,7 @@ any other                            sent as it is
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from aguila.agent.run import Run
@@ -25,7 +25,7 @@ from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, log_notice
 from aguila.codec.pointer import parse_pointer
 from aguila.errors import PatchError, RunFailed
-from aguila.offload import is_large
+from aguila.offload import is_large, is_large_patch
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -60,7 +60,12 @@ _INTERNAL: Final = "_ag_ui"
 
 _NOTHING: Final[tuple[Event, ...]] = ()
 
-_CHANGES: Final = frozenset({StateSnapshotEvent, StateDeltaEvent, ActivityDeltaEvent, MessagesSnapshotEvent})
+_LARGE_CHECKS: Final[dict[type[Any], Callable[[Any], bool]]] = {
+    StateSnapshotEvent: lambda event: is_large(event.snapshot),
+    StateDeltaEvent: lambda event: is_large_patch(event.delta),
+    ActivityDeltaEvent: lambda event: is_large_patch(event.patch),
+    MessagesSnapshotEvent: lambda event: is_large(event.messages),
+}
 """Events whose conversion takes the longer, the larger they are."""
 
 
@@ -115,7 +120,8 @@ class Relay:
 
     def is_slow(self, event: Event) -> bool:
         """Return whether ``feed`` should be offloaded for this event: it is a large change."""
-        return event.__class__ in _CHANGES and is_large(event)
+        check = _LARGE_CHECKS.get(event.__class__)
+        return check is not None and check(event)
 
     def feed(self, event: Event) -> Iterable[Event]:
         """Return the events to send. Raise ``RunFailed`` for a RUN_ERROR that is masked, also while they are read."""

@@ -14,7 +14,7 @@ from aguila.codec import EventDecoder, encode, encode_event
 from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.encoder import encode_large
 from aguila.codec.json.text import MAX_SIZE, SHORT_JSON, check_size
-from aguila.offload import LARGE, is_large, offload
+from aguila.offload import LARGE, is_large, is_large_patch, offload
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -130,8 +130,8 @@ _LARGE_CHECKS: dict[type[Any], Callable[[Any], bool]] = {
     MessagesSnapshotEvent: lambda event: is_large(event.messages),
     RunStartedEvent: lambda event: event.input is not None and is_large(event.input.messages),
     StateSnapshotEvent: lambda event: is_large(event.snapshot),
-    StateDeltaEvent: lambda event: is_large(event.delta),
-    ActivityDeltaEvent: lambda event: is_large(event.patch),
+    StateDeltaEvent: lambda event: is_large_patch(event.delta),
+    ActivityDeltaEvent: lambda event: is_large_patch(event.patch),
     ActivitySnapshotEvent: lambda event: is_large(event.content),
     CustomEvent: lambda event: is_large(event.value),
     RawEvent: lambda event: is_large(event.event),
