@@ -174,3 +174,13 @@ def test_a_prepared_patch_fails_as_it_would_have(patch):
         limit.apply_patch(LARGE, patch)
     assert (str(found.value), found.value.rule) == (str(expected.value), expected.value.rule)
     assert limit.apply_patch(LARGE, [{"op": "add", "path": "/b", "value": 2}]) == {**LARGE, "b": 2}
+
+
+def test_the_bytes_of_copies_are_counted():
+    limit = PatchLimit(100_000)
+    limit.apply_patch({"a": ["x" * 1_000]}, [{"op": "copy", "from": "/a", "path": "/b"}])
+    assert limit.take_measured() == 1_004
+    assert limit.take_measured() == 0
+    limit.apply_patch({"a": 1}, [{"op": "add", "path": "/b", "value": ["x" * 1_000]}])
+    assert limit.take_measured() == 0
+    assert PatchLimit(None).take_measured() == 0

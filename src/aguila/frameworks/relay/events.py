@@ -25,7 +25,7 @@ from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, log_notice
 from aguila.codec.pointer import parse_pointer
 from aguila.errors import PatchError, RunFailed
-from aguila.offload import is_large, is_large_patch
+from aguila.offload import LARGE, is_large, is_large_patch
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -110,6 +110,7 @@ class Relay:
         self._state: Any = {} if input.state is None else input.state
         self._activities: dict[str, Any] = {}  # their contents
         self._patches = PatchLimit(MAX_SIZE)
+        self._copied = 0  # bytes that patches have copied since other tasks ran
         self._tool_messages: dict[str, str] = {}  # ids by the call that they answer
         self._callers: dict[str, str] = {}  # ids of the assistant's messages by the calls that they make
         self._streamed: dict[str, None] = {}  # ids of the texts and thoughts of this run, in order
@@ -122,6 +123,14 @@ class Relay:
         """Return whether ``feed`` should be offloaded for this event: it is a large change."""
         check = _LARGE_CHECKS.get(event.__class__)
         return check is not None and check(event)
+
+    def is_busy(self) -> bool:
+        """Return whether patches have copied so much that other tasks should run first. Then start counting anew."""
+        self._copied += self._patches.take_measured()
+        if self._copied <= LARGE:
+            return False
+        self._copied = 0
+        return True
 
     def feed(self, event: Event) -> Iterable[Event]:
         """Return the events to send. Raise ``RunFailed`` for a RUN_ERROR that is masked, also while they are read."""

@@ -109,6 +109,8 @@ class Upstream:
                 async for event in events:
                     for each in await offload(relay.feed, event) if relay.is_slow(event) else relay.feed(event):
                         yield each
+                    if relay.is_busy():  # and so are the reader and the writer, which apply the same patches
+                        await asyncio.sleep(0)
             for each in relay.close():
                 yield each
             has_ended = True

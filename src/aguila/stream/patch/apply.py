@@ -66,11 +66,13 @@ class SizeBudget:
     and again, and each copy is measured.
     """
 
-    __slots__ = ("_left", "limit")
+    __slots__ = ("_left", "limit", "measured")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self._left = _FREE_MEASUREMENTS * limit
+        self.measured = 0
+        """The bytes that were measured."""
 
     def earn(self, size: int) -> None:
         """Count an operation and the bytes that arrived with it."""
@@ -82,6 +84,7 @@ class SizeBudget:
             raise TooLarge(f"too much was copied within documents of up to {self.limit} bytes; send the values instead")
         size = size_of(value)
         self._left -= size
+        self.measured += size
         return size
 
 

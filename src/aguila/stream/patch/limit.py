@@ -73,6 +73,13 @@ class PatchLimit:
             prepared.error = error
         self._prepared = prepared
 
+    def take_measured(self) -> int:
+        """Return how many bytes of copies were measured since the last call."""
+        if self._budget is None:
+            return 0
+        measured, self._budget.measured = self._budget.measured, 0
+        return measured
+
     def _take(self, prepared: _Prepared) -> Any:
         self._sizes.pop(id(prepared.document), None)
         if prepared.size is not None:
