@@ -165,9 +165,10 @@ class Compat:
         record = _events().get(type_)
         event: Raw | None = raw
         for place in ("*", "Event", "" if record is None else record.cls.__name__):
-            event = self._rules(event, place, plan, "", record)
-            if event is None:
-                return []
+            if place in plan:
+                event = self._rules(event, place, plan, "", record)
+                if event is None:
+                    return []
         # A rule may have changed the type, and with it the members.
         record = _events().get(event["type"])
         if record is not None:
