@@ -132,9 +132,9 @@ class ThreadValues:
         for digest, text in found.items():
             kind: Any = Any if digest in states else Message
             if len(text) > LARGE_JSON:
-                self._add(digest, await offload(_decode, text, kind), len(text))
+                self._add(digest, await offload(_decode, text, kind), text)
                 continue
-            self._add(digest, _decode(text, kind), len(text))
+            self._add(digest, _decode(text, kind), text)
             budget -= len(text) + 256
             if budget < 0:
                 budget = _SLICE
@@ -150,7 +150,7 @@ class ThreadValues:
             if digest in self._values:
                 known[id(value)] = (value, digest)
             else:
-                self._add(digest, value, len(text))
+                self._add(digest, value, text)
                 self._unsaved[digest] = text if is_exact else None
             budget -= len(text) + 256
             if budget < 0:
@@ -177,10 +177,11 @@ class ThreadValues:
             del self._unsaved[digest]
         return found
 
-    def _add(self, digest: bytes, value: Any, size: int) -> None:
+    def _add(self, digest: bytes, value: Any, text: bytes) -> None:
         self._values[digest] = value
         self._digests[id(value)] = (value, digest)
-        self.size += size + 256
+        # An object or array takes 64 bytes, and its place in another one 8, although "[]," is 3 bytes of JSON.
+        self.size += 256 + len(text) + 72 * (text.count(b"{") + text.count(b"[")) + 24 * text.count(b",")
 
 
 def _decode(text: bytes, kind: Any) -> Any:
