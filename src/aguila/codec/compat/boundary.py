@@ -194,14 +194,16 @@ class Compat:
             return self._members(raw, shape, plan, path)
         if isinstance(shape, Choice):
             place = _place(shape)
-            raw = self._rules(raw, place, plan, path)
+            if place in plan:
+                raw = self._rules(raw, place, plan, path)
             tag: Any = raw.get(shape.tag_field) if is_object(raw) else None
             record = shape.options.get(tag) if isinstance(tag, str) else None
             if record is None and tag == "binary" and place == "ContentPart":
                 record = _binary()
             return raw if record is None else self._value(raw, record, plan, path)
         if isinstance(shape, Listing):
-            raw = self._rules(raw, _place(shape), plan, path)
+            if (place := _place(shape)) in plan:
+                raw = self._rules(raw, place, plan, path)
             return self._items(raw, shape.item, plan, path) if is_array(raw) else raw
         return raw
 
