@@ -72,7 +72,7 @@ class RecordingApp:
         replay = upstream(Replay(runs_of(streams, format_), speed=0), client={"compat": "wide"})
         self._app = App(
             replay,
-            store=MemoryStore(),  # given, so that nobody is warned: a recording can be played again
+            store=MemoryStore(),  # an app without a store warns that threads are lost on exit; a recording is not
             page=True,
             merge_deltas=False,
             allow_anonymous=True,

@@ -45,7 +45,7 @@ class SharedTimeout:
         try:
             return await awaited
         except asyncio.CancelledError:
-            if wait.is_over and task.uncancel() <= before:  # nobody else has cancelled the task
+            if wait.is_over and task.uncancel() <= before:  # only the timer has cancelled the task
                 raise TimeoutError from None
             raise
         finally:
