@@ -25,7 +25,7 @@ from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, log_notice
 from aguila.codec.pointer import parse_pointer
 from aguila.errors import PatchError, RunFailed
-from aguila.offload import LARGE, is_large, is_large_patch
+from aguila.offload import LARGE, is_large, is_large_patch, offload
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -119,10 +119,12 @@ class Relay:
         for message in input.messages:
             self._note(message)
 
-    def is_slow(self, event: Event) -> bool:
-        """Return whether ``feed`` should be offloaded for this event: it is a large change."""
-        check = _LARGE_CHECKS.get(event.__class__)
-        return check is not None and check(event)
+    async def convert(self, event: Event) -> Iterable[Event]:
+        """Return what ``feed`` does. A large change is converted in a thread."""
+        is_large_change = _LARGE_CHECKS.get(event.__class__)
+        if is_large_change is not None and is_large_change(event):
+            return await offload(self.feed, event)
+        return self.feed(event)
 
     def is_busy(self) -> bool:
         """Return whether patches have copied so much that other tasks should run first. Then start counting anew."""

@@ -10,7 +10,6 @@ from aguila.agent.run import Run, read_state
 from aguila.codec.sse import SSEParser
 from aguila.errors import DecodeError
 from aguila.frameworks.relay.events import Errors, Raw, Relay, RelayOptions
-from aguila.offload import offload
 from aguila.protocol import Event, RunAgentInput, RunStartedEvent, replace
 from aguila.stream import Consumer
 from aguila.stream.type_errors import EVENT_CLASSES
@@ -61,10 +60,10 @@ def from_events(
         try:
             async for value in values:
                 for event in reader.feed(value):
-                    for each in await offload(relay.feed, event) if relay.is_slow(event) else relay.feed(event):
+                    for each in await relay.convert(event):
                         yield each
             for event in reader.close():
-                for each in await offload(relay.feed, event) if relay.is_slow(event) else relay.feed(event):
+                for each in await relay.convert(event):
                     yield each
             has_ended = True
         except Exception:

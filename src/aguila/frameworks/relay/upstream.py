@@ -107,7 +107,7 @@ class Upstream:
         try:
             async with aclosing(aiter(client.send(sent, headers=headers))) as events:
                 async for event in events:
-                    for each in await offload(relay.feed, event) if relay.is_slow(event) else relay.feed(event):
+                    for each in await relay.convert(event):
                         yield each
                     if relay.is_busy():  # and so are the reader and the writer, which apply the same patches
                         await asyncio.sleep(0)
