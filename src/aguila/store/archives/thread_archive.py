@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -14,7 +14,7 @@ import msgspec
 from aguila.codec import encode_event
 from aguila.protocol import RunErrorEvent
 from aguila.store.encoding import size_of_details, to_milliseconds
-from aguila.store.records import Batch, Blob, InterruptRecord, RunRecord
+from aguila.store.records import Batch, Blob, InterruptRecord, RunRecord, ThreadSummary
 from aguila.store.run_inputs import CutInput, StoredJSON
 
 RUN_LOST: Final = encode_event(
@@ -155,6 +155,43 @@ class Snapshot(ABC):
     @abstractmethod
     def rest(self) -> AsyncIterator[FileArchive | RemovedThreads]:
         """Iterate over what belongs to no existing thread."""
+
+
+def assemble_archive(
+    summary: ThreadSummary,
+    *,
+    scope: str,
+    first: int,
+    runs: Sequence[ArchivedRun],
+    messages: dict[bytes, StoredJSON],
+    batches: Sequence[Batch],
+    interrupts: Sequence[InterruptRecord],
+    session: bytes | None,
+    effects: Iterable[tuple[str, str, bytes]],
+    files: Sequence[ArchivedFile],
+) -> ThreadArchive:
+    """Return the archive of a thread that a database has read. An effect is its root run, its key and its result."""
+    results: dict[str, dict[str, bytes]] = {}
+    for run_id, key, value in effects:
+        results.setdefault(run_id, {})[key] = value
+    return ThreadArchive(
+        scope=scope,
+        thread_id=summary.thread_id,
+        agent=summary.agent,
+        created_at=summary.created_at,
+        updated_at=summary.updated_at,
+        first=first,
+        title=summary.title,
+        archived=summary.archived,
+        metadata=summary.metadata,
+        runs=runs,
+        messages=messages,
+        batches=batches,
+        interrupts=interrupts,
+        session=session,
+        effects=results,
+        files=files,
+    )
 
 
 def end_open_run(archive: ThreadArchive) -> ThreadArchive:

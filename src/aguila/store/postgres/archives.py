@@ -17,6 +17,7 @@ from aguila.store.archives.thread_archive import (
     RemovedThreads,
     Snapshot,
     ThreadArchive,
+    assemble_archive,
     end_open_run,
 )
 from aguila.store.cursors import int_to_token, token_to_int
@@ -143,11 +144,9 @@ async def read_thread(database: Database, db: Any, scope: str, thread_id: str) -
         sql("SELECT digest, body, files FROM aguila.messages WHERE thread = $1 ORDER BY digest"), key
     )
     log = await db.fetch(sql(queries.LOG_OF_THREAD), key)
-    effects: dict[str, dict[str, bytes]] = {}
-    for run_id, name, value in await db.fetch(
+    effects = await db.fetch(
         sql("SELECT root_run_id, name, value FROM aguila.effects WHERE thread = $1 ORDER BY key"), key
-    ):
-        effects.setdefault(run_id, {})[name] = value
+    )
     held = await db.fetch(
         sql(
             "SELECT b.key FROM aguila.holds h JOIN aguila.blobs b ON b.key = h.blob "
@@ -156,16 +155,10 @@ async def read_thread(database: Database, db: Any, scope: str, thread_id: str) -
         scope,
         thread_id,
     )
-    return ThreadArchive(
+    return assemble_archive(
+        summary,
         scope=scope,
-        thread_id=thread_id,
-        agent=summary.agent,
-        created_at=summary.created_at,
-        updated_at=summary.updated_at,
         first=first,
-        title=summary.title,
-        archived=summary.archived,
-        metadata=summary.metadata,
         runs=runs,
         messages=stored_messages(messages),
         batches=[Batch(row[0], tuple(decode_row(row[1])), row[2], int_to_token(row[3])) for row in log],

@@ -16,6 +16,7 @@ from aguila.store.archives.thread_archive import (
     RemovedThreads,
     Snapshot,
     ThreadArchive,
+    assemble_archive,
     end_open_run,
 )
 from aguila.store.encoding import decode_row, encode_rows, join_events, size_of_rows
@@ -118,11 +119,7 @@ def read_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadArc
         Batch(number, tuple(decode_row(read_value(db, value, "log", "events", place))), at, token)
         for number, value, place, at, token in log
     ]
-    effects: dict[str, dict[str, bytes]] = {}
-    for run_id, name, value in db.execute(
-        "SELECT root_run_id, name, value FROM effects WHERE thread = ? ORDER BY rowid", (key,)
-    ):
-        effects.setdefault(run_id, {})[name] = value
+    effects = db.execute("SELECT root_run_id, name, value FROM effects WHERE thread = ? ORDER BY rowid", (key,))
     held = db.execute(
         """
         SELECT b.key FROM holds h JOIN blobs b ON b.key = h.blob WHERE h.scope = ? AND h.thread_id = ?
@@ -130,16 +127,10 @@ def read_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> ThreadArc
         """,
         (scope, thread_id),
     ).fetchall()
-    return ThreadArchive(
+    return assemble_archive(
+        summary,
         scope=scope,
-        thread_id=thread_id,
-        agent=summary.agent,
-        created_at=summary.created_at,
-        updated_at=summary.updated_at,
         first=first,
-        title=summary.title,
-        archived=summary.archived,
-        metadata=summary.metadata,
         runs=runs,
         messages=messages,
         batches=batches,
