@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from aguila.client.transports.base import Request, Timeouts, unreadable
 from aguila.errors import MissingExtra, TransportFailed
@@ -89,8 +89,7 @@ class _Response:
         except (aiohttp.ClientError, OSError) as error:
             failure = _failed(error)
             failure.__cause__ = error
-            # A lost connection hides the bytes that arrived before it. They are returned first.
-            rest = content._read_nowait(-1)  # pyright: ignore[reportPrivateUsage] - no public name reads past the exception
+            rest = _read_rest(content, error)
             if not rest:
                 raise failure from error
             self._failure = failure
@@ -105,6 +104,15 @@ class _Response:
 
 _DECODED = ("gzip", "x-gzip", "deflate", "br", "zstd")
 """Content encodings that aiohttp decodes, or reports the missing package of."""
+
+
+def _read_rest(content: aiohttp.StreamReader, error: Exception) -> bytes:
+    """Return the bytes that arrived before the connection was lost. The stream hides them behind its exception."""
+    content.set_exception(cast("Any", None))
+    try:
+        return content.read_nowait()
+    finally:
+        content.set_exception(error)
 
 
 def _failed(error: Exception) -> TransportFailed:
