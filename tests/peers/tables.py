@@ -35,7 +35,7 @@ FAULTS: dict[tuple[str, str, str], tuple[str, str]] = {
     ),
     ("upstream", "llama_index", "front-end tool"): (
         "llama-index-protocols-ag-ui",
-        "it gives the result to the model as words of the user; `llama_index.agent` reads agents without it",
+        "it gives the result to the model as a user message; `llama_index.agent` gives it as a tool result",
     ),
     ("upstream", "llama_index", "reasoning"): (
         "llama-index-protocols-ag-ui",
@@ -43,7 +43,7 @@ FAULTS: dict[tuple[str, str, str], tuple[str, str]] = {
     ),
     ("upstream", "llama_index", "interrupt"): (
         "llama-index-protocols-ag-ui",
-        "it has no interrupts; `llama_index.agent` makes them of `InputRequiredEvent`",
+        "it has no interrupts; `llama_index.agent` asks for each `InputRequiredEvent`",
     ),
     ("upstream", "llama_index", "cancel"): (
         "llama-index-protocols-ag-ui",
@@ -56,7 +56,7 @@ FAULTS: dict[tuple[str, str, str], tuple[str, str]] = {
     ("upstream", "agno", "reasoning"): ("Agno", "its AG-UI interface does not send the reasoning that a model streams"),
     ("upstream", "agno", "interrupt"): (
         "Agno",
-        "it leaves a call that needs confirmation without an answer; `agno.agent` asks an approval",
+        "it leaves a call that needs confirmation without an answer; `agno.agent` asks for approval",
     ),
 }
 """Whose fault a failed cell is, and why: by table, peer and feature."""

@@ -1,7 +1,7 @@
 """Use a LlamaIndex agent or workflow as an agent.
 
 The own stream of an agent (``FunctionAgent``, ``ReActAgent``, ``AgentWorkflow``) is read: llama-index-protocols-ag-ui
-has no reasoning and no interrupts, and gives the results of front-end tools to the model as words of the user.
+has no reasoning and no interrupts, and gives the results of front-end tools to the model as user messages.
 
 ===============================  ====================================================================================
 LlamaIndex                       here
