@@ -361,6 +361,7 @@ class MissingExtra(AguilaError, ImportError):
     """An optional feature needs a package that is not installed."""
 
     def __init__(self, extra: str, package: str) -> None:
-        super().__init__(f"this needs {package}; install it with: pip install 'aguila[{extra}]'")
+        command = f"pip install 'aguila[{extra}]'"
+        super().__init__(f"this needs {package}; install it with: {command} (in a clone: '.[{extra}]')")
         self.extra = extra
         self.package = package

@@ -35,4 +35,5 @@ def test_without_protobuf_what_needs_it_says_so_in_one_line(arguments: list[str]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=DEADLINE, check=False)
     said = done.stderr.decode()
     assert done.returncode == 2, said
-    assert said == "aguila: this needs protobuf; install it with: pip install 'aguila[protobuf]'\n"
+    install = "pip install 'aguila[protobuf]' (in a clone: '.[protobuf]')"
+    assert said == f"aguila: this needs protobuf; install it with: {install}\n"

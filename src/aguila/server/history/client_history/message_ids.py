@@ -1,15 +1,15 @@
 """Give ids to messages that a client sent without one, as clients before 1.0 may (ENV-12).
 
-The codec gives such a message a placeholder id by its position in the body. That is no id in a thread: some clients
-send the whole history, others only the new messages. So only for these messages the content decides:
+The codec gives such a message a placeholder id by its position in the body. That does not identify it in a thread: some
+clients send the whole history, others only the new messages. So messages without ids are matched by their content:
 
-* If the request starts with the thread's messages, up to an answer of the agent or through the whole thread with more
-  to come, those messages get the thread's ids.
+* The request's first messages that equal those of the thread get the thread's ids, if they include an answer of the
+  agent, or are the whole thread and more messages follow.
 * All other messages are new. Their ids are made from the run id and the position, so a repeated request gives the same
   ids.
 
-A client that sends only new messages can send "yes" twice. A client that sends the whole history, but now only its
-first message, or without its beginning, looks the same, so its messages are new, too.
+A client that sends only new messages can send "yes" twice. So a client that otherwise sends the whole history, but now
+only its first message, or leaves out the beginning, sends new messages, too.
 """
 
 from __future__ import annotations
