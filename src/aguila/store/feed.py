@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from aguila.errors import StoreUnavailable
-from aguila.store.records import Batch, Lease
+from aguila.store.records import Batch, CancelRequest, Lease
 
 Read = Callable[[int], Awaitable[tuple[Sequence[Batch], int]]]
 """Read stored batches after a cursor; also return the newest sequence number at that moment."""
@@ -69,6 +69,7 @@ class Channel:
     __slots__ = (
         "begun_at",
         "control",
+        "ended",
         "head",
         "key",
         "lease",
@@ -93,6 +94,8 @@ class Channel:
         """The lease of the run of this process that writes to the thread."""
         self.begun_at: int | None = None
         """The version of ``control`` when that run began: until it changes, the run has no cancel request."""
+        self.ended: Lease | None = None
+        """The lease of the run of this process that ended last."""
         self.users = 0
         self.stamp: Sequence[object] | None = None
         """What a polling store last saw of the thread: its first sequence number, then the state of its open run."""
@@ -171,6 +174,7 @@ class Feed:
             channel.head = batch.last
             channel.log.wake()
         if ended:
+            channel.ended = lease
             channel.control.wake()
             self._drop_unused(channel)
 
@@ -247,28 +251,44 @@ class Feed:
         finally:
             self._leave(channel)
 
-    async def wait_for_control(
-        self, key: Key, query: Callable[[], Awaitable[T | None]], begun: Lease | None = None
-    ) -> T:
+    async def wait_for_control(self, key: Key, query: Callable[[], Awaitable[T | None]]) -> T:
         """Call ``query`` now and after each control change; return its first result that is not None.
 
-        If the run of lease ``begun`` has just begun, the first query is skipped: it has no cancel request yet. Raises
-        ``StoreUnavailable`` when the feed closes, and what ``query`` raises.
+        Raises ``StoreUnavailable`` when the feed closes, and what ``query`` raises.
         """
         channel = self._join(key)
         try:
             while True:
                 seen = channel.control.version
-                if begun is None or channel.lease is not begun or channel.begun_at != seen:
-                    result = await query()
-                    if result is not None:
-                        return result
+                result = await query()
+                if result is not None:
+                    return result
                 self._before_wait()
                 await channel.control.wait(seen)
                 if self.is_closed:
                     raise StoreUnavailable("the store was closed while the call waited")
         finally:
             self._leave(channel)
+
+    def wait_for_cancel(
+        self, lease: Lease, query: Callable[[], Awaitable[CancelRequest | None]]
+    ) -> Awaitable[CancelRequest]:
+        """Return the cancel request of a run that ``query`` finds, as ``wait_for_control`` does.
+
+        A run of this process that has just begun has none, and one that has ended has a stale lease: the store is not
+        asked. A short run would otherwise cancel its own query, for which a driver may open a connection.
+        """
+        key = (lease.scope, lease.thread_id)
+
+        async def find_request() -> CancelRequest | None:
+            channel = self.channels[key]
+            if channel.ended is lease:
+                return "always"
+            if channel.lease is lease and channel.begun_at == channel.control.version:
+                return None
+            return await query()
+
+        return self.wait_for_control(key, find_request)
 
     def _join(self, key: Key) -> Channel:
         channel = self._channel(key)

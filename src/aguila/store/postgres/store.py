@@ -240,9 +240,7 @@ class PostgresStore(Store):
 
     async def cancel_requested(self, lease: Lease) -> CancelRequest:
         engine = self._engine.get()
-        return await engine.feed.wait_for_control(
-            (lease.scope, lease.thread_id), lambda: queries.read_cancel_request(engine.database, lease), begun=lease
-        )
+        return await engine.feed.wait_for_cancel(lease, lambda: queries.read_cancel_request(engine.database, lease))
 
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         engine = self._engine.get()

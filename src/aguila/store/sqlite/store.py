@@ -217,10 +217,7 @@ class SQLiteStore(Store):
 
     async def cancel_requested(self, lease: Lease) -> CancelRequest:
         engine = self._engine.get()
-        key = (lease.scope, lease.thread_id)
-        return await engine.feed.wait_for_control(
-            key, lambda: engine.read(queries.read_cancel_request, lease), begun=lease
-        )
+        return await engine.feed.wait_for_cancel(lease, lambda: engine.read(queries.read_cancel_request, lease))
 
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         engine = self._engine.get()

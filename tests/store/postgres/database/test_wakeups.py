@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import pytest
 from contract.support import DEADLINE, collect, finish, lines, start
@@ -11,7 +12,9 @@ from postgres_support import engine_of, fetch
 from waiting import wait_until_async
 
 from aguila.store import PostgresStore
-from aguila.store.postgres import engine
+from aguila.store.feed import Key
+from aguila.store.postgres import engine, queries
+from aguila.store.records import Lease
 
 pytestmark = pytest.mark.anyio
 
@@ -81,24 +84,34 @@ async def test_a_tail_that_gets_no_notification_catches_up_by_polling(
 
 
 async def test_one_flush_sends_at_most_one_notification(store: PostgresStore, other: PostgresStore):
-    leases = [await start(store, f"t{i}") for i in range(20)]
-    await listening(other)
-    sent: list[str] = []
-    wakeups = engine_of(store).wakeups
+    await listening(store, other)
+    received: list[Sequence[Key]] = []
+    wakeups = engine_of(other).wakeups
     assert wakeups is not None
-    await wait_until_async(lambda: wakeups._sending is None)
-    real = engine_of(store).database.fetch
-
-    async def fetch_counted(text: str, *args: object) -> list[object]:
-        if "pg_notify" in text:
-            sent.append(str(args[1]))
-        return await real(text, *args)
-
-    engine_of(store).database.fetch = fetch_counted  # type: ignore[method-assign]
+    wakeups._on_change = received.append
+    keys = {("a", f"t{i}") for i in range(20)}
+    leases = [await start(store, thread_id) for _, thread_id in keys]
+    await wait_until_async(lambda: sum(map(len, received)) == 20)
+    received.clear()
     await asyncio.gather(*(store.append(lease, lines(1)) for lease in leases))
-    await wait_until_async(lambda: wakeups._sending is None)
-    assert len(sent) == 1
-    assert all(f'"t{i}"' in sent[0] for i in range(20))
+    await wait_until_async(lambda: received)
+    assert [set(each) for each in received] == [keys]
+
+
+async def test_a_run_that_ends_does_not_ask_for_cancel_requests(store: PostgresStore, monkeypatch: pytest.MonkeyPatch):
+    asked: list[Lease] = []
+
+    async def read(_: object, lease: Lease) -> None:
+        asked.append(lease)
+
+    monkeypatch.setattr(queries, "read_cancel_request", read)
+    lease = await start(store)
+    waiter = asyncio.create_task(store.cancel_requested(lease))
+    await wait_until_async(lambda: engine_of(store).feed.waiting)
+    await finish(store, lease)
+    async with asyncio.timeout(DEADLINE):
+        assert await waiter == "always"
+    assert asked == []
 
 
 async def test_a_tail_continues_after_its_notifications_were_cut_off(store: PostgresStore, other: PostgresStore):
@@ -106,7 +119,7 @@ async def test_a_tail_continues_after_its_notifications_were_cut_off(store: Post
     lease = await start(store)
     reading = asyncio.create_task(collect(other.tail("a", "t"), 3))
     await wait_until_async(lambda: engine_of(other).feed.waiting)
-    await terminate_sessions(store, other, where="query LIKE 'LISTEN%'")
+    await terminate_sessions(store, other, where="(query LIKE 'LISTEN%' OR query LIKE '%pg_notify%')")
     await store.append(lease, lines(1))
     await finish(store, lease)
     assert await reading == lines("started", 1, "finished")

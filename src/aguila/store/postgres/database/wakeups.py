@@ -2,7 +2,8 @@
 
 A notification names the threads that changed and carries no data: the receiver reads the database. NOTIFY takes a lock
 that all commits with a NOTIFY share, so it is sent after the commit of a flush, in a transaction of its own, and one at
-a time: what changes meanwhile goes into the next one. If a notification is lost, the next poll makes up for it.
+a time: what changes meanwhile goes into the next one. That transaction does not wait for the disk or a standby: what it
+speaks of is durable. If a notification is lost, the next poll makes up for it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import Any
 import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
-from aguila.errors import StoreUnavailable
 from aguila.store.feed import Key
 from aguila.store.postgres.database.connections import MAX_PAUSE, Database, is_outage
 
 _log = logging.getLogger("aguila.store")
+
+_NOTIFY = "SELECT pg_notify($1, $2)"
 
 _MAX_PAYLOAD = 7900
 """Bytes of a notification; PostgreSQL allows 7999."""
@@ -44,6 +46,7 @@ class Wakeups:
         self._on_change = on_change
         self._channel = f"{database.schema}_wakeups"
         self._changed: set[Key] = set()
+        self._db: Any = None  # listens, and sends
         self._sending: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -76,10 +79,14 @@ class Wakeups:
                 payload = msgspec.json.encode(_Notice(self._database.lock or 0, keys))
                 if len(payload) > _MAX_PAYLOAD:
                     payload = msgspec.json.encode(_Notice(self._database.lock or 0, []))
+                db = self._db
+                if db is None:
+                    _log.debug("cannot send a wake-up while there is no connection")  # the others poll
+                    continue
                 try:
-                    await self._database.fetch("SELECT pg_notify($1, $2)", self._channel, payload.decode())
-                except StoreUnavailable as error:
-                    _log.debug("cannot send a wake-up: %s", error)  # the others poll
+                    await self._database.guard(db, db.fetch(_NOTIFY, self._channel, payload.decode()))
+                except Exception as error:  # noqa: BLE001 - the others poll
+                    _log.debug("cannot send a wake-up: %s", error)
         finally:
             self._sending = None
 
@@ -95,13 +102,16 @@ class Wakeups:
             ended = asyncio.Event()
             try:
                 db.add_termination_listener(partial(_set, ended))
+                await db.execute("SET synchronous_commit TO off")
                 await db.add_listener(self._channel, self._receive)
+                self._db = db
                 self.is_listening.set()
                 self._on_change(())  # what was sent while this process did not listen
                 await ended.wait()
             except Exception as error:  # noqa: BLE001 - connect again
                 _log.debug("cannot listen for wake-ups: %s", error)
             finally:
+                self._db = None
                 self.is_listening.clear()
                 db.terminate()
 
