@@ -24,11 +24,13 @@ def inspect(
         Literal["sse", "jsonl", "json", "protobuf"] | None,
         typer.Option("--from", help="Format of the file, if detection fails."),
     ] = None,
-    no_open: Annotated[bool, typer.Option("--no-open", help="Do not open the page in the browser.")] = False,
+    no_open: Annotated[
+        bool, typer.Option("--no-open", metavar="", help="Do not open the page in the browser.")
+    ] = False,
 ) -> None:
     """Chat with an AG-UI endpoint and inspect its runs in the browser, or open a recording.
 
-    Runs of an endpoint go through a local gateway. It records them, with what they violate.
+    Runs of an endpoint pass through a local gateway, which records them with their protocol violations.
     """
     from aguila.cli import inspect as inspecting
     from aguila.cli.http_caller import CannotRun, headers_of, is_url

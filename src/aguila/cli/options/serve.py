@@ -61,6 +61,10 @@ def _option(panel: str, help: str, *names: str, **more: Any) -> Any:  # noqa: A0
     return typer.Option(*names, help=help, rich_help_panel=panel, **more)
 
 
+def _flag(panel: str, help: str, *names: str) -> Any:  # noqa: A002 - typer's name
+    return _option(panel, help, *names, metavar="")  # typer shows a type, as if the option took a value
+
+
 def serve(
     context: typer.Context,
     target: Annotated[
@@ -77,9 +81,9 @@ def serve(
         int, _option(_SERVER, "Port to bind; 0 picks a free one.", min=0, max=65535, metavar="PORT")
     ] = 8000,
     workers: Annotated[int, _option(_SERVER, "Processes that share the store.", min=1, metavar="N")] = 1,
-    reload: Annotated[bool, _option(_SERVER, "Restart when code changes.", "--reload")] = False,
-    json_logs: Annotated[bool, _option(_SERVER, "Write log lines as JSON.", "--json-logs")] = False,
-    debug: Annotated[bool, _option(_SERVER, "Send the text of exceptions to clients.", "--debug")] = False,
+    reload: Annotated[bool, _flag(_SERVER, "Restart when code changes.", "--reload")] = False,
+    json_logs: Annotated[bool, _flag(_SERVER, "Write log lines as JSON.", "--json-logs")] = False,
+    debug: Annotated[bool, _flag(_SERVER, "Send the text of exceptions to clients.", "--debug")] = False,
     name: Annotated[str | None, _option(_SERVER, "Agent name in /capabilities.")] = None,
     store: Annotated[
         str, _option(_THREADS, "Path or URL of the store for the threads, or :memory:.", metavar="STORE")
@@ -92,7 +96,7 @@ def serve(
         Literal["client", "server"], _option(_THREADS, "Use the messages of the request, or those in the store.")
     ] = "client",
     keep_seconds: Annotated[
-        float | None, _option(_THREADS, "Delete threads idle for longer.", min=0, metavar="SECONDS")
+        float | None, _option(_THREADS, "Delete threads that were idle for longer.", min=0, metavar="SECONDS")
     ] = None,
     keep_threads: Annotated[
         int | None, _option(_THREADS, "Delete the oldest threads beyond this number.", min=0, metavar="N")
@@ -103,17 +107,20 @@ def serve(
     busy: Annotated[
         Literal["auto", "reject", "queue", "replace"],
         _option(
-            _RUNS, "What happens to a second run on a busy thread. auto: replace a run without viewers, else reject."
+            _RUNS,
+            "What happens to a second run on a busy thread: reject, queue, replace (cancel the first), or auto "
+            "(replace a run without viewers, reject otherwise).",
+            metavar="POLICY",
         ),
     ] = "auto",
     on_disconnect: Annotated[
-        Literal["continue", "cancel"], _option(_RUNS, "What happens to a run whose last viewer disconnects.")
+        Literal["continue", "cancel"], _option(_RUNS, "What happens to a run when its last viewer disconnects.")
     ] = "continue",
     disconnect_grace: Annotated[
         float, _option(_RUNS, "Time before --on-disconnect cancel takes effect.", min=0, metavar="SECONDS")
     ] = 5.0,
     heartbeat: Annotated[
-        float, _option(_RUNS, "Interval of comments on an idle stream.", min=0.1, metavar="SECONDS")
+        float, _option(_RUNS, "Time between comments on an idle stream.", min=0.1, metavar="SECONDS")
     ] = 15.0,
     lease: Annotated[
         float, _option(_RUNS, "Time after which a run of a dead process is ended.", min=0.1, metavar="SECONDS")
@@ -123,10 +130,11 @@ def serve(
         float, _option(_RUNS, "Time for a cancelled agent to clean up.", min=0, metavar="SECONDS")
     ] = 5.0,
     merge_deltas: Annotated[
-        bool, _option(_RUNS, "Send deltas that wait together as one.", "--merge-deltas/--no-merge-deltas")
+        bool,
+        _flag(_THREADS, "Store and send deltas that wait together as one.", "--merge-deltas/--no-merge-deltas"),
     ] = True,
     one_text_at_a_time: Annotated[
-        bool, _option(_RUNS, "Send parallel text messages one after the other.", "--one-text-at-a-time")
+        bool, _flag(_RUNS, "Send parallel text messages one after the other.", "--one-text-at-a-time")
     ] = False,
     allowed_host: Annotated[
         list[str] | None, _option(_ACCESS, "Also accept this Host header. Repeatable.", metavar="HOST")
@@ -142,7 +150,7 @@ def serve(
         _option(_ACCESS, "Send this header to the endpoint at URL. Repeatable.", metavar="'NAME: VALUE'"),
     ] = None,
     allow_system_messages: Annotated[
-        bool, _option(_ACCESS, "Pass clients' system messages to the agent.", "--allow-system-messages")
+        bool, _flag(_ACCESS, "Pass clients' system messages to the agent.", "--allow-system-messages")
     ] = False,
     unknown_history: Annotated[
         Literal["keep", "drop"],
@@ -154,29 +162,32 @@ def serve(
     state_key: Annotated[
         list[str] | None, _option(_ACCESS, "Let clients change only this key of the state. Repeatable.", metavar="KEY")
     ] = None,
-    echo_input: Annotated[bool, _option(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
+    echo_input: Annotated[bool, _flag(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
     undeclared_peers: Annotated[
         Literal["flatten", "subagents", "meta"],
         _option(
-            _FRONT_ENDS, "Events for clients that declare no protocol version: SUBAGENT_*, META, or neither (flatten)."
+            _FRONT_ENDS,
+            "Events for clients that declare no protocol version: with SUBAGENT_* (subagents), with META (meta), or "
+            "with neither (flatten).",
+            metavar="EVENTS",
         ),
     ] = "flatten",
-    copilotkit: Annotated[bool, _option(_FRONT_ENDS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
+    copilotkit: Annotated[bool, _flag(_FRONT_ENDS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
     copilotkit_path: Annotated[
-        str, _option(_FRONT_ENDS, "Path of --copilotkit; implies it.", metavar="PATH")
+        str, _option(_FRONT_ENDS, "Serve them at this path; implies --copilotkit.", metavar="PATH")
     ] = "/copilotkit",
     langgraph_interrupts: Annotated[
-        bool, _option(_FRONT_ENDS, "Also send interrupts as CUSTOM on_interrupt.", "--langgraph-interrupts")
+        bool, _flag(_FRONT_ENDS, "Also send interrupts as CUSTOM on_interrupt.", "--langgraph-interrupts")
     ] = False,
     page: Annotated[
         bool | None,
-        _option(
+        _flag(
             _FRONT_ENDS,
             "Serve the page with chat and inspector. Default: only on a loopback address.",
             "--page/--no-page",
         ),
     ] = None,
-    open: Annotated[bool, _option(_FRONT_ENDS, "Open the page in the browser.", "--open")] = False,  # noqa: A002
+    open: Annotated[bool, _flag(_FRONT_ENDS, "Open the page in the browser.", "--open")] = False,  # noqa: A002
     max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
     max_upload: Annotated[int, _option(_LIMITS, "Largest uploaded file.", min=1, metavar="BYTES")] = 20 * 1024 * 1024,
     max_runs: Annotated[int, _option(_LIMITS, "Concurrent runs in one process.", min=1, metavar="N")] = 10_000,

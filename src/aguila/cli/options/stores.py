@@ -17,10 +17,13 @@ _DEFAULT = "aguila.db"
 _Scope = Annotated[
     str | None, typer.Option("--scope", metavar="SCOPE", help="Only threads of this scope. Default: all scopes.")
 ]
-_JSON = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+_JSON = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON lines.")]
 _Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The id of the thread.")]
 _Replace = Annotated[
-    bool, typer.Option("--replace", help="Replace threads that differ. Default: leave them, and exit with status 1.")
+    bool,
+    typer.Option(
+        "--replace", metavar="", help="Replace threads that differ. Default: leave them, and exit with status 1."
+    ),
 ]
 
 
@@ -44,7 +47,7 @@ def register(commands: typer.Typer) -> None:
 
 
 def list_threads(store: _Store = _DEFAULT, scope: _Scope = None, json: _JSON = False) -> None:
-    """List threads, the one updated last first in each scope.
+    """List threads, in each scope the last updated first.
 
     Exit status: 0 listed; 2 the store cannot be read.
     """
@@ -72,11 +75,12 @@ def export_threads(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is standard output.")
     ] = Path("-"),
-    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Replace an existing file.")] = False,
 ) -> None:
     """Export threads as JSON lines, with their requests, events, interrupts, sessions and files.
 
-    All threads are from one moment. A run in progress continues in the store; the export ends it with run_lost.
+    The export is a snapshot of one moment. A run in progress continues in the store; in the export it ends with
+    run_lost.
 
     Exit status: 0 exported; 2 there is no such thread, or a file cannot be read or written.
     """
@@ -110,7 +114,7 @@ def delete(
     thread: Annotated[list[str], typer.Argument(metavar="THREAD...", help="Thread ids.")],
     store: _Store = _DEFAULT,
     scope: _Scope = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
 ) -> None:
     """Delete threads with their runs and files.
 
@@ -132,7 +136,9 @@ _Location = Annotated[str, typer.Argument(metavar="STORE", help="Path or URL of 
 def check(
     store: _Location = _DEFAULT,
     json: _JSON = False,
-    recount: Annotated[bool, typer.Option(help="First count again what each scope holds, for quotas.")] = False,
+    recount: Annotated[
+        bool, typer.Option("--recount", metavar="", help="First correct the counts that quotas are compared with.")
+    ] = False,
 ) -> None:
     """Verify every invariant of a store, and report what is broken.
 
@@ -168,8 +174,8 @@ def copy(
 ) -> None:
     """Copy all threads and files of a store to another store.
 
-    The copy is from one moment. A run in progress continues in FROM; the copy ends it with run_lost. A copy that was
-    interrupted can be started again: threads that are the same in both stores are skipped.
+    The copy is a snapshot of one moment. A run in progress continues in FROM; in the copy it ends with run_lost. If the
+    copy was interrupted, start it again: threads that are the same in both stores are skipped.
 
     Exit status: 0 copied; 1 TO has other threads with the same ids; 2 a store cannot be read or written.
     """

@@ -19,7 +19,7 @@ _Url = Annotated[str, typer.Argument(metavar="URL", help="The agent's URL: runs 
 _Header = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="Request header. Repeatable.")
 ]
-_Protobuf = Annotated[bool, typer.Option("--protobuf", help="Request protobuf. SSE is read as well.")]
+_Protobuf = Annotated[bool, typer.Option("--protobuf", metavar="", help="Request protobuf. SSE is read as well.")]
 _Message = Annotated[
     str | None, typer.Option("--message", "-m", metavar="TEXT", help="Message to send. Default without --input: Hello.")
 ]
@@ -27,8 +27,8 @@ _Input = Annotated[
     Path | None,
     typer.Option("--input", metavar="FILE", help="JSON file with the RunAgentInput. Missing ids are generated."),
 ]
-_Append = Annotated[bool, typer.Option("--append", help="Add to an existing recording.")]
-_Force = Annotated[bool, typer.Option("--force", help="Replace an existing file.")]
+_Append = Annotated[bool, typer.Option("--append", metavar="", help="Add to an existing recording.")]
+_Force = Annotated[bool, typer.Option("--force", metavar="", help="Replace an existing file.")]
 _Patience = Annotated[
     float, typer.Option("--timeout", metavar="SECONDS", help="Longest wait for the next bytes.", min=0.1)
 ]
@@ -64,7 +64,7 @@ def chat(
     ] = None,
     append: _Append = False,
     force: _Force = False,
-    color: Annotated[bool, typer.Option("--color/--no-color", help="Use colours in a terminal.")] = True,
+    color: Annotated[bool, typer.Option("--color/--no-color", metavar="", help="Use colours in a terminal.")] = True,
 ) -> None:
     """Chat with an agent.
 
@@ -193,11 +193,13 @@ def replay(
     port: Annotated[
         int, typer.Option(metavar="PORT", help="Port to bind; 0 picks a free one.", min=0, max=65535)
     ] = 8000,
-    fast: Annotated[bool, typer.Option("--fast", help="Send everything at once.")] = False,
+    fast: Annotated[bool, typer.Option("--fast", metavar="", help="Send everything at once.")] = False,
     speed: Annotated[
         float, typer.Option(metavar="FACTOR", help="Play faster than recorded by this factor.", min=0.001)
     ] = 1.0,
-    verbatim: Annotated[bool, typer.Option("--verbatim", help="Keep the recorded thread and run ids.")] = False,
+    verbatim: Annotated[
+        bool, typer.Option("--verbatim", metavar="", help="Keep the recorded thread and run ids.")
+    ] = False,
     source: Annotated[_Format | None, typer.Option("--from", help="Format of the file, if detection fails.")] = None,
 ) -> None:
     """Serve a recording as an agent.
