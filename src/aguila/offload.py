@@ -63,7 +63,7 @@ _fields_of: dict[type[Any], tuple[str, ...]] = {}
 
 
 async def offload(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
-    """Call a function in the worker thread. Return what it returns, and raise what it raises."""
+    """Call a function in the worker thread. Return its result, or raise its exception."""
     call = partial(contextvars.copy_context().run, partial(function, *args, **kwargs))
     return await asyncio.get_running_loop().run_in_executor(_worker, _call_considerately, call)
 

@@ -40,7 +40,7 @@ class Sink(Protocol):
         ...
 
     async def room(self) -> None:
-        """Wait while the run is too far ahead of what is stored. Returns without suspending otherwise."""
+        """Wait while the run is too far ahead of the store. Returns without suspending otherwise."""
         ...
 
 

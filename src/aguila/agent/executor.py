@@ -120,7 +120,7 @@ async def execute(
 async def _outcome_of(
     driving: Callable[[], Coroutine[Any, Any, None]], output: OutputMapper, ended: asyncio.Future[None]
 ) -> BaseException | None:
-    """Drive the agent and return what it raises. A task that raised SystemExit would end the event loop."""
+    """Drive the agent and return its exception. A task that raised SystemExit would end the event loop."""
     output.branches.begin()
     try:
         await driving()

@@ -77,7 +77,7 @@ def is_async(agent: Agent) -> bool:
 def drive(
     agent: Agent, run: Run, output: OutputMapper, questions: Questions, grace: float
 ) -> Coroutine[Any, Any, None]:
-    """Run an agent to its end and send what it yields and returns.
+    """Run an agent to its end and send the values that it yields and returns.
 
     Raises what the agent raises, or ``BadOutput``.
     """

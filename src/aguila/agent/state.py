@@ -26,7 +26,7 @@ MAX_PAUSE = 0.25
 """Seconds between two comparisons while the agent waits and nothing changes, unless a comparison is expensive."""
 
 _COST_FACTOR = 50
-"""A comparison takes at most one in so many parts of the time."""
+"""The pause after a comparison is at least this many times as long as the comparison."""
 
 _UNREAD: Any = object()
 _OBJECT: Any = dict  # typed Any so that isinstance leaves documents Any, as in stream.diff

@@ -123,7 +123,7 @@ def failed_call(tool: FunctionTool[..., Any], error: BaseException) -> ToolResul
 
 
 async def _call_in_thread(function: Callable[..., Any], arguments: dict[str, Any]) -> Any:
-    """Call a function that may block. A future cannot carry StopIteration, so what it raises is returned."""
+    """Call a function that may block. A future cannot carry StopIteration, so the exception is returned."""
 
     def call() -> tuple[Any, BaseException | None]:
         try:

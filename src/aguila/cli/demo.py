@@ -79,7 +79,7 @@ def singular(word: str) -> str:
 
 
 def feature(keyword: str) -> Callable[[Callable[[Run], Awaitable[None]]], Callable[[Run], Awaitable[None]]]:
-    """Register what is shown for a keyword."""
+    """Register a function for a keyword."""
 
     def register(show: Callable[[Run], Awaitable[None]]) -> Callable[[Run], Awaitable[None]]:
         FEATURES[keyword] = show

@@ -154,7 +154,7 @@ def build() -> App:
         options["retention"] = Retention(**options["retention"])
     options.setdefault("page", serving.is_local)
     if serving.inspects:
-        options.setdefault("name", serving.target.partition("?")[0])  # the page says what it is in front of
+        options.setdefault("name", serving.target.partition("?")[0])  # the page shows which endpoint it calls
     if serving.is_local:
         options["allowed_hosts"] = [*LOCAL_HOSTS, serving.host, *options.get("allowed_hosts", ())]
     try:
@@ -251,7 +251,7 @@ def is_loopback(host: str) -> bool:
 
 
 def welcome(serving: Serving, app: App, port: int) -> str:
-    """Describe what is served where, with commands to try: only those that this server will accept."""
+    """Describe the agent and its address, with commands to try: only those that this server will accept."""
     shown = _in_url(serving.host)
     threads = f"in {app.store.location or 'memory'}"
     lines = [f"{serving.target} at http://{shown}:{port}, threads {threads}"]

@@ -34,7 +34,7 @@ class CannotUse(AguilaError):
 
 
 class Outcome:
-    """What became of the threads of an import or a copy."""
+    """The result of an import or a copy: how many threads were written, skipped or left."""
 
     def __init__(self) -> None:
         self.counts: dict[Restored, int] = {"added": 0, "unchanged": 0, "replaced": 0, "different": 0}
@@ -94,7 +94,7 @@ async def opened(location: str, *, create: bool = False) -> AsyncGenerator[Store
 def check_exists(path: Path) -> None:
     """Raise ``CannotUse`` if there is no store: opening one would create it."""
     if not path.is_file():
-        raise CannotUse(f"there is no store {path}; name the store of a server")
+        raise CannotUse(f"there is no store at {path}; give the path or URL of an existing store")
 
 
 @asynccontextmanager
@@ -249,7 +249,7 @@ def import_threads(location: str, source: Path, *, replace: bool) -> Outcome:
             run(restore(lines))
         except ValueError as error:
             done = outcome.counts["added"] + outcome.counts["replaced"]
-            raise CannotUse(f"{source}: {error}; {counted(done, 'thread')} before it imported") from error
+            raise CannotUse(f"{source}: {error}; {counted(done, 'thread')} imported before the error") from error
     return outcome
 
 

@@ -91,7 +91,7 @@ class PlannedCall:
 
     @contextmanager
     def settling(self) -> Generator[None]:
-        """Set the outcome if the call in this context raises. Raise again what is not an ``Exception``."""
+        """Set the outcome if the call in this context raises. ``CancelledError`` and the like are raised again."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 - what the application's function raises is the answer

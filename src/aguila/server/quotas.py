@@ -24,7 +24,7 @@ _MAX_ADDRESSES: Final = 100_000
 
 
 class StorageQuotas:
-    """The quotas of an app, which its store compares with what it holds."""
+    """The quotas of an app. Its store compares them with its usage."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -107,7 +107,7 @@ class PeerQuotas:
         hour.threads += threads
 
     def give_back(self, address: str, *, size: int = 0, threads: int = 0) -> None:
-        """Take back what was counted of a request that stored less."""
+        """Subtract bytes and threads that a request reserved and did not store."""
         hour = self._find(address)
         if hour is not None:  # otherwise its hour has ended
             hour.bytes = max(0, hour.bytes - size)

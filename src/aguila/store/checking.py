@@ -129,7 +129,7 @@ _decode_json = json_decoder().decode
 
 
 def check_thread(rows: ThreadRows) -> Iterator[str]:
-    """Iterate over what is broken in a thread."""
+    """Iterate over the faults of a thread."""
     types: dict[int, str | None] = {}
     yield from _check_log(rows, types)
     yield from _check_runs(rows, types)
@@ -249,7 +249,7 @@ def _check_inputs(rows: ThreadRows) -> Iterator[str]:
 
 
 def _check_chain(inputs: Mapping[int, InputRow], run: int) -> str | None:
-    """Return what is wrong with the list of messages of a request."""
+    """Return the fault in the list of messages of a request."""
     seen: set[int] = set()
     key: int | None = run
     while key is not None:
@@ -302,7 +302,7 @@ def count_bytes(rows: ThreadRows) -> int:
 
 
 def check_content(row: FileRow, data: bytes) -> Iterator[str]:
-    """Iterate over what is broken in a file with this content."""
+    """Iterate over the faults of a file with this content."""
     if len(data) != row.size:
         yield f"file {row.blob_id} has {len(data)} bytes, and its row says {row.size}"
     is_same = (

@@ -201,7 +201,7 @@ class Feed:
             channel.control.wake()
 
     def invalidate(self, key: Key) -> None:
-        """Forget what is known of a thread that another process changed or removed, and wake its readers."""
+        """Forget a thread that another process changed or removed, and wake its readers."""
         channel = self.channels.get(key)
         if channel is not None:
             channel.head = None

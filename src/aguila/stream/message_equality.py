@@ -25,7 +25,7 @@ def is_same_message(sent: Message, known: Message, *, is_extended: bool = False)
 
 
 def _complete(sent: Any, known: Any, optional: tuple[str, ...]) -> Any:
-    """Return what was sent, with the members that it lacks taken from the known value."""
+    """Return the sent value, with its missing members taken from the known value."""
     missing: dict[str, Any] = {}
     for name in optional:
         value = getattr(known, name, None)

@@ -51,7 +51,7 @@ class TextSequencer:
 
     @property
     def held_bytes(self) -> int:
-        """The size of what is held."""
+        """The size of the held events."""
         return self._size
 
     def feed(self, events: Sequence[Event]) -> Sequence[Event]:
@@ -121,7 +121,7 @@ class TextSequencer:
             self._open = None
 
     def _spill(self, sent: list[Event]) -> None:
-        """Close the open text and release what is held."""
+        """Close the open text and release the held events."""
         if self._open is not None:
             start = self._starts[self._open]
             sent.append(TextMessageEndEvent(message_id=self._open, subagent_run_id=start.subagent_run_id))

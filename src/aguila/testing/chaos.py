@@ -1,4 +1,4 @@
-"""A transport that cuts, delays and splits what another one carries.
+"""A transport that cuts, delays and splits the requests and responses of another transport.
 
 What happens to the nth request depends on the seed and on n, not on time.
 """
@@ -73,7 +73,7 @@ class Chaos:
         return faults
 
     def allow(self, cuts: int, *, chance: float | None = None, within: int | None = None) -> None:
-        """Cut so many more requests from now on, with another chance or range if given."""
+        """Cut this many more requests from now on; the chance and the range can be changed, too."""
         self._left = cuts
         self._chance = self._chance if chance is None else chance
         self._within = self._within if within is None else within

@@ -61,7 +61,7 @@ class Branches:
     def __init__(self, recorded: Mapping[str, bytes], *, is_replay: bool) -> None:
         self._is_replay = is_replay
         self._goals: dict[str, Position] = {}
-        self._unfinished: dict[str, int] = {}  # characters that earlier runs sent of what they did not finish
+        self._unfinished: dict[str, int] = {}  # characters that earlier runs sent of unfinished items
         self._unsent: dict[str, int] = {}  # how many of them this run has yet to pass
         self._written: dict[str, list[Any]] = {}  # open items: their branch, and their number of characters
         self._number = 0
@@ -325,7 +325,7 @@ class Branches:
         self._move(Place(self, branch, interrupt_id, here.around))
 
     def asked(self, branch: Branch, interrupt_id: str) -> None:
-        """Note that a question has no answer yet: the branch ends, and what it still sends is not counted."""
+        """Note that a question has no answer yet: the branch ends, and its further output is not counted."""
         if branch.goal is not None:
             self._reach_goal(branch)  # it asks something else than before, or for the first time
             self._unmute_open_items(branch)

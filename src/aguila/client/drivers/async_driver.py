@@ -119,7 +119,7 @@ class WaitTimer:
         self._reason: str | None = None  # why the wait was ended; empty for a timeout
 
     async def wait(self, seconds: float | None, waiting: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine. Raise ``TransportFailed`` after so many seconds, or when ``end`` is called."""
+        """Await a coroutine. Raise ``TransportFailed`` after the timeout, or when ``end`` is called."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101
         if seconds is None:

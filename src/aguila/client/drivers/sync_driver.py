@@ -111,7 +111,7 @@ def _call_all(calls: list[PlannedCall]) -> list[ToolMessage]:
     try:
         return [done.result() for done in [pool.submit(copy_context().run, _call, planned) for planned in calls]]
     finally:
-        # After Ctrl-C, calls that have started go on, and the next run waits for them. The others do not start.
+        # After Ctrl-C, calls that have started continue, and the next run waits for them. The others do not start.
         pool.shutdown(wait=False, cancel_futures=True)
 
 

@@ -210,8 +210,8 @@ class ThreadBase(ThreadAnswers, ABC, Generic[TransportT, RunT]):
         resume = self._resume_entries(request.answers)
         self._check_ids(request, before)
         self._check_pending(request)
-        # Calls of our functions that an earlier run left: only this client can answer them (FT-5). A call that an
-        # interrupt is about waits for what the agent does with the answer.
+        # Calls of our functions that an earlier run left: only this client can answer them (FT-5). If an interrupt
+        # asks about a call, the agent continues with it after the answer.
         settled = {message.tool_call_id for message in answers_in(request.messages)}
         yield from self._answer_pending(request, settled | self._gated())
         rounds = 0

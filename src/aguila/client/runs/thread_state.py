@@ -59,7 +59,7 @@ class ThreadState:
 
     @property
     def state(self) -> State:
-        """The state shared with the agent. The next run is sent what you assign.
+        """The state shared with the agent. The next run sends the value that you assign.
 
         Assigning raises ``EncodeError`` for a value that is not JSON, and ``IllegalStep`` while a run is in progress.
         """
@@ -135,7 +135,7 @@ class ThreadState:
         return {interrupt.tool_call_id for interrupt in self.interrupts}
 
     def _calls_for_application(self) -> list[ToolCall]:
-        """Return the unanswered calls, without those that a question is about: the agent continues with these."""
+        """Return the unanswered calls, except those that a question asks about: the agent continues with these."""
         gated = self._gated()
         return [call for call in self.pending_tool_calls if call.id not in gated]
 

@@ -43,7 +43,7 @@ class Cursor:
             seen.update((frame.id, None) for frame in frames if frame.id is not None)
             if self._first is None:
                 self._first = next(iter(seen))
-            if len(seen) > 2 * WINDOW:  # rarely, because it copies what is left
+            if len(seen) > 2 * WINDOW:  # rarely, because it copies the rest
                 self._seen = dict.fromkeys(list(seen)[-WINDOW:])
                 self._has_forgotten = True
         return True

@@ -428,7 +428,7 @@ class RunStream:
                 dropped = error
 
     def _open_rest(self, request: Request) -> Program[ResponseReader]:
-        """Open what is missing: the log after the cursor, the stream from its beginning, or the run."""
+        """Open the missing part: the log after the cursor, the stream from its beginning, or the run."""
         if self._consumed and self._cursor.can_resume:
             self._is_new_frame, self._repeated = self._cursor.new_frame_test(), 0
             try:

@@ -249,7 +249,7 @@ class _Watchdog:
         self._is_closed = False
 
     def start(self, seconds: float) -> None:
-        """Begin a wait of at most so many seconds."""
+        """Begin a wait of at most this many seconds."""
         with self._changed:
             self._deadline = time.monotonic() + seconds
             if self._deadline < self._wakes_at:

@@ -32,7 +32,7 @@ Link = Callable[[FileSource], str | None]
 """Returns the address at which the reader can download a file; None if it cannot."""
 
 Report = Callable[[str, str], None]
-"""Receives what is lost and the JSON Pointer to it."""
+"""Receives a description of the loss and its JSON Pointer."""
 
 _DESCRIBED: Final = re.compile(r"\[(?:image|audio|video|document|file)\b")
 """How ``describe`` begins."""

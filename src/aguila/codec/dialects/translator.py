@@ -398,7 +398,7 @@ class _Thinking:
         return ended + self._close_if_done()
 
     def close(self) -> list[Any]:
-        """End whatever is open: the run ends."""
+        """End all open items, because the run ends."""
         self._spans.clear()
         closed = [event for message_id in list(self._messages) for event in self._end(message_id)]
         return closed + self._close_if_done()

@@ -214,7 +214,7 @@ def _decode_large_event(data: bytes | str) -> Event | None:
 
 
 def _as_text(data: Any, index: int) -> bytes | str:
-    """Convert what is not bytes or str to one of them. A dict is encoded as JSON."""
+    """Convert other input to bytes or str. A dict is encoded as JSON."""
     if isinstance(data, bytes | str):
         return data
     if isinstance(data, bytearray | memoryview):

@@ -91,7 +91,7 @@ class ExcisedJSON:
         return b"".join(pieces), found
 
     def restore(self, value: Any) -> Any:
-        """Put the strings back into what was decoded from ``text``. Changes the objects in place."""
+        """Put the strings back into the objects that were decoded from ``text``. Changes them in place."""
         if isinstance(value, str):
             if len(value) != _MARK_SIZE or not value.startswith(self._mark):
                 return value

@@ -1,4 +1,4 @@
-"""The receiver's rules (PROC): strip what is unknown, refuse what is malformed.
+"""The receiver's rules (PROC): strip unknown members, refuse malformed ones.
 
 ``decoder`` applies them only to input that the typed decoder refused, so exact input costs nothing. Every removal is
 reported with its path. Nothing is repaired, coerced or defaulted.

@@ -31,7 +31,7 @@ class Context:
         self.warn = warn
 
     def report_dropped(self, what: str, path: str) -> None:
-        """Report what has no name in this version, so that validation cannot report it."""
+        """Report fields without a name in this version: validation cannot report them."""
         self.warn(Notice(rule="PROC-4", message=f"dropped {what}", path=path, event_type=self.event_type))
 
 

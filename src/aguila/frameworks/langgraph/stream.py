@@ -75,7 +75,7 @@ class GraphStream:
             yield from self._message((), message, None)
 
     def close(self) -> Iterator[Event]:
-        """Yield the ends of what is open: a graph that stops at a breakpoint does not end its subgraphs."""
+        """Yield the ends of all open items: a graph that stops at a breakpoint does not end its subgraphs."""
         for key in list(self._answers):
             yield from self._answers.pop(key).close()
         for task in [*self._steps][::-1]:
@@ -140,7 +140,7 @@ class GraphStream:
         if kind == "AIMessageChunk":
             yield from self._chunk(namespace, message, node)
         elif message.id in self._known:
-            return  # a node has returned what it was given
+            return  # a node has returned its input
         elif kind == "tool":
             self._known.add(message.id)
             yield self._result(message, self.owner(namespace))

@@ -72,7 +72,7 @@ class AgentStream:
         return iter(()) if handler is None else handler(self, part)
 
     def close(self, *, is_suspended: bool) -> Iterator[Event]:
-        """Yield the ends of what is open."""
+        """Yield the ends of all open items."""
         yield from self._end_texts()
         if self._owner is not None:
             outcome = SubagentFinishedSuspendedOutcome() if is_suspended else None

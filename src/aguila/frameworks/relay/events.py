@@ -127,7 +127,7 @@ class Relay:
         return self.feed(event)
 
     def is_busy(self) -> bool:
-        """Return whether patches have copied so much that other tasks should run first. Then start counting anew."""
+        """Return whether patches have copied so much that other tasks should run first. If so, reset the count."""
         self._copied += self._patches.take_measured()
         if self._copied <= LARGE:
             return False
@@ -143,7 +143,7 @@ class Relay:
         return self._convert(event)
 
     def close(self) -> Iterable[Event]:
-        """Return what was held back of the only run that came. Call it at the end of the stream."""
+        """Return the events that were held back of the only run that came. Call it at the end of the stream."""
         held, self._held = self._held, None
         return (each for event in held or () for each in self._convert(event))
 

@@ -20,7 +20,7 @@ ANONYMOUS = "anonymous"
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """The authenticated caller. ``scope`` decides what it sees. The agent reads all of it as ``run.principal``."""
+    """The authenticated caller, which the agent gets as ``run.principal``. It sees the threads of its ``scope``."""
 
     scope: str
     name: str | None = None

@@ -40,7 +40,7 @@ def wants_compact(request: Request) -> bool:
 
 
 def build_compact_replay(store: Store, records: Sequence[RunRecord], warn: Warn) -> Replay:
-    """Return a function that writes the ended ones of these runs to a stream, as far as its reader lacks them."""
+    """Return a function that writes those of these runs that have ended to a stream, after the reader's cursor."""
     return partial(_write, store, records, warn)
 
 

@@ -133,7 +133,7 @@ class Projections:
             await asyncio.wait(list(self._saving))
 
     def forget(self, scope: str, thread_id: str) -> None:
-        """Drop what is cached of a thread."""
+        """Drop a thread from the cache."""
         if self._threads.pop((scope, thread_id), None) is not None:
             self.cached_bytes -= self._sizes.pop((scope, thread_id), 0)
 

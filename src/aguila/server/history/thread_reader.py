@@ -94,7 +94,7 @@ class EndingRun(msgspec.Struct, frozen=True, kw_only=True):
     sent: RunAgentInput | None
     """Its input; None if the run is large."""
     parent_run_id: str | None = None
-    """Its parent as it is stored; see ``RunRecord``."""
+    """The stored id of its parent; see ``RunRecord``."""
     stored: Sequence[bytes] | None = None
     """Its events in the log; None if they are to be read from there."""
 

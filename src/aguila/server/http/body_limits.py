@@ -1,4 +1,4 @@
-"""Limit the memory that large request bodies take together: each reserves what has arrived of it from one budget.
+"""Limit the memory of all large request bodies: each reserves the bytes that have arrived from one budget.
 
 Beyond its first megabyte, a body reserves a megabyte at a time. Its declared length reserves nothing. A body that waits
 is not read. The body that holds its bytes longest never waits, so that bodies that hold a part each cannot block each

@@ -57,7 +57,7 @@ class WatchedRun(Protocol):
         ...
 
     def leave(self, viewer: EventStream, grace: float | None) -> None:
-        """Remove a viewer. If it was the last one and ``grace`` is not None, cancel the run after so many seconds."""
+        """Remove a viewer. If it was the last one, cancel the run after ``grace`` seconds, unless ``grace`` is None."""
         ...
 
 

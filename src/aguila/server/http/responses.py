@@ -24,7 +24,7 @@ Response = Callable[[Receive, Send], Awaitable[None]]
 """Sends itself when it is called."""
 
 MAX_WRITE = 1 << 18
-"""Bytes that a large body passes to ``send`` at a time: the HTTP server copies each of them at least twice."""
+"""Bytes of a large body that are passed to ``send`` at a time: the HTTP server copies each piece at least twice."""
 
 
 PIECE = 1 << 16
@@ -35,7 +35,7 @@ _SMALL = 1 << 15
 
 
 class UnsentBytes:
-    """Limits what is held in memory for readers, in bytes."""
+    """Limits the bytes that are buffered for readers."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -60,7 +60,7 @@ class UnsentBytes:
 
 
 def limit_writes(send: Send, seconds: float) -> Send:
-    """Wrap ``send`` so that it raises ``Disconnected`` if the reader accepts nothing for so many seconds."""
+    """Wrap ``send`` so that it raises ``Disconnected`` if the reader accepts nothing for ``seconds``."""
 
     async def send_in_time(message: Message) -> None:
         try:

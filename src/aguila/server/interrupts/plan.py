@@ -174,7 +174,7 @@ async def _load_branch(
 
 
 def _replay_notices(input: RunAgentInput, view: Projection | None) -> list[Notice]:  # noqa: A002
-    """Report what was sent with an answer and is not part of the input of a replayed agent (INT-11)."""
+    """Report messages and state of the answering request that a replayed agent does not get (INT-11)."""
     if view is None:
         return []
     held = view.conversation

@@ -199,7 +199,7 @@ class EventPump:
             raise self.encoding_error
 
     def stop(self, error: StoreError) -> None:
-        """Drop what is pending and refuse further events with this error."""
+        """Drop pending events and refuse further ones with this error."""
         self.store_error = error
         self._drop_pending()
 

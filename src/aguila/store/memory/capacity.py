@@ -1,4 +1,4 @@
-"""The limits of the memory store: how much it holds, and what is removed to make room."""
+"""The limits of the memory store: its sizes, and the removal of threads to make room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The threads of the memory store, in the order of their last update, and what is known of removed ones."""
+"""The threads of the memory store, in the order of their last update, and the last sequence numbers of removed ones."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ SELECT scope, sum(threads), sum(files), sum(bytes) FROM (
 
 
 def _check_usage(db: sqlite3.Connection) -> Iterator[Damage]:
-    """Check what is counted for quotas."""
+    """Check the counts for quotas."""
     found = {row[0]: row[1:] for row in db.execute("SELECT scope, threads, files, bytes FROM usage")}
     total = found.pop(b"", (0, 0, 0))
     yield from check_usage(found, total, {row[0]: row[1:] for row in db.execute(_COUNT_USAGE)})

@@ -90,7 +90,7 @@ class ProducerRules:
 
     @property
     def last_messages(self) -> set[str]:
-        """The ids of the last text message and of the message of the last tool call; those that there are."""
+        """The ids of the last text message and of the message of the last tool call, if they exist."""
         texts = (name for name, one in reversed(self._messages.items()) if one.kind == "text message")
         calls = (name if not one.parent else one.parent for name, one in reversed(self._calls.items()))
         return {name for name in (next(texts, None), next(calls, None)) if name is not None}

@@ -85,7 +85,7 @@ class RunWriter:
             state = {} if input is None or input.state is None else input.state
         self._state = copy_json(state)
         self._patches = PatchLimit(max_size)
-        self._prepared: tuple[Event, Any] | None = None  # a state event, and a copy of what it carries
+        self._prepared: tuple[Event, Any] | None = None  # a state event, and a copy of its state or patch
 
     # Queries
 
@@ -123,7 +123,7 @@ class RunWriter:
 
     @property
     def last_messages(self) -> set[str]:
-        """The ids of the last text message and of the message of the last tool call; those that there are."""
+        """The ids of the last text message and of the message of the last tool call, if they exist."""
         return self._producer_rules.last_messages
 
     @property

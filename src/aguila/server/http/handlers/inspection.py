@@ -76,7 +76,7 @@ class _CheckedRun:
             self._count += 1
 
     def close(self, upstream: Any) -> dict[str, Any]:
-        """Return the answer. ``upstream`` is what was recorded of another server's run."""
+        """Return the response. ``upstream`` is the recorded check of another server's run."""
         record = self._record
         findings = [self._describe(one, "run") for one in self._checker.close(is_cut=record.is_running)]
         answer: dict[str, Any] = {"threadId": record.thread_id, "runId": record.run_id, "events": self._count}

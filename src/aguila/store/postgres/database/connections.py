@@ -143,7 +143,7 @@ class Database:
             await self.drop(db)
 
     async def connect_first(self) -> Any:
-        """Open a connection, of which it is not known yet whether it can be. Raises ``StoreUnavailable``."""
+        """Open the first connection. Raises ``StoreUnavailable``."""
         try:
             return await self.retry(self._connect)
         except self.driver.PostgresError as error:  # no such user or database

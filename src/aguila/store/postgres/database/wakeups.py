@@ -57,7 +57,7 @@ class Wakeups:
         self._listening = asyncio.get_running_loop().create_task(self._listen(), name="aguila-store-listen")
 
     async def close(self) -> None:
-        """Send what is pending and stop listening."""
+        """Send pending notifications and stop listening."""
         self._is_closed = True
         if self._sending is not None:
             await asyncio.wait([self._sending], timeout=1.0)
@@ -106,7 +106,7 @@ class Wakeups:
                 await db.add_listener(self._channel, self._receive)
                 self._db = db
                 self.is_listening.set()
-                self._on_change(())  # what was sent while this process did not listen
+                self._on_change(())  # notifications may have been missed until now
                 await ended.wait()
             except Exception as error:  # noqa: BLE001 - connect again
                 _log.debug("cannot listen for wake-ups: %s", error)

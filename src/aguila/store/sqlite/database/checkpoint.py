@@ -80,7 +80,7 @@ class Checkpointer:
                 self._db = self._db or self._connect()
                 pages, moved = run_checkpoint(self._db)
                 if pages > LONG_WAL:
-                    # Move what was written during the first one, so that little is left for the writer.
+                    # Move the pages that were written during the first one, so that little is left for the writer.
                     pages, moved = run_checkpoint(self._db)
                     self._is_wal_long = True
                 if moved == pages or self._is_wal_long:
