@@ -65,7 +65,7 @@ def test_threads_are_listed_shown_and_deleted(demo: Demo, tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["list", "--store", "none.db"], "there is no store none.db"),
+        (["list", "--store", "none.db"], "there is no store at none.db"),
         (["show", "nothing", "--store", "{demo}"], "no thread 'nothing'"),
         (["show", "text", "--store", "{demo}", "--scope", "x"], "no thread 'text' in scope 'x'"),
         (["import", "none.jsonl", "--store", "{new}"], "none.jsonl: No such file"),

@@ -84,7 +84,7 @@ def _read(data: bytes, source: Format) -> list[RecordedStream]:
                 raise CannotConvert(f"{finding}; aguila check reports all violations")
     # An SSE reader skips lines that it does not know, so that any text reads as a stream without events.
     if not any(stream.events for stream in streams) and any(stream.findings for stream in streams):
-        raise CannotConvert(f"not a stream of events: read as {source}, it has no event; --from names another format")
+        raise CannotConvert(f"not a stream of events: read as {source}, it has no event; name its format with --from")
     return streams
 
 
@@ -103,7 +103,7 @@ def _valid(text: bytes, index: int) -> bytes:
     try:
         decode_json(text, _AnyEvent)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise CannotConvert(f"event {index}: not an event, which is a JSON object with a type: {error}") from None
+        raise CannotConvert(f"event {index}: not an event (a JSON object with a type): {error}") from None
     return text
 
 

@@ -155,7 +155,7 @@ _DOCUMENTS = (
         name="resume-aliases",
         level="standard",
         rows=(9,),
-        summary="other names of interruptId and payload are read as these",
+        summary="an alias of interruptId or payload is read as that name",
         places=("ResumeEntry",),
         apply=documents.resume_aliases,
     ),

@@ -211,7 +211,7 @@ class ThreadReader:
     def _add(self, stored: StoredProjection, changes: RunChanges) -> None:
         """Continue with a run from its stored projection."""
         if changes.parent is not None and changes.parent not in self._tree:
-            raise UnusableProjection(f"run {stored.run_id!r} follows run {changes.parent!r}, which the thread has not")
+            raise UnusableProjection(f"run {stored.run_id!r} follows run {changes.parent!r}, which is missing")
         self._keep_latest()
         started = cast("RunStartedEvent", _decode_event(changes.started))
         self._tree.add(started, None if changes.parent is None else self._tree[changes.parent])

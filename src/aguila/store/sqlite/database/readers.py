@@ -67,7 +67,7 @@ class Readers:
             finally:
                 db.execute("COMMIT")
         except UnicodeEncodeError as error:
-            raise NotFound("an id holds half a surrogate pair; no stored id does") from error
+            raise NotFound("the id contains a lone surrogate, which no stored id does") from error
         except sqlite3.Error as error:
             if not is_outage(error):
                 raise
