@@ -5,9 +5,7 @@ import os
 import re
 import shutil
 import subprocess
-import sys
-import venv
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,8 +14,6 @@ from processes.commands import Command
 from waiting import DEADLINE
 
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
-
-ROOT = Path(__file__).parents[2]
 
 AN_APP = """
 import asyncio
@@ -54,24 +50,6 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(ROOT)]
-    subprocess.run(command, check=True, capture_output=True, text=True)
-    return next(out.glob("*.whl"))
-
-
-def installed(wheel: Path, extra: str, home: Path) -> Path:
-    """The Python of an environment that was made by ``pip install 'aguila[extra]'``."""
-    venv.create(home, symlinks=True)
-    python = home / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--disable-pip-version-check"]
-    constraints = ROOT / "requirements" / "constraints.txt"
-    subprocess.run([*pip, "-c", str(constraints), f"{wheel}[{extra}]"], check=True, capture_output=True, text=True)
-    return python
-
-
 def output_of(python: Path, code: str) -> str:
     done = subprocess.run([python, "-W", "error", "-c", code], capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0, done.stderr
@@ -79,26 +57,28 @@ def output_of(python: Path, code: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def demo(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+def demo(installed: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
     """``pip install 'aguila[cli]'`` and ``aguila serve``, as the README has it."""
     folder = tmp_path_factory.mktemp("cli")
-    aguila = installed(wheel, "cli", folder / "env").with_name("aguila")
+    aguila = installed(folder / "env", "cli").with_name("aguila")
     port = free_port()
     server = Command([str(aguila), "serve", "--port", str(port)], port, folder, "/healthz", {})
     yield server
     server.stop()
 
 
-def test_with_server_an_app_answers(wheel: Path, tmp_path: Path) -> None:
-    assert output_of(installed(wheel, "server", tmp_path), AN_APP) == "Hello"
+def test_with_server_an_app_answers(installed: Callable[..., Path], tmp_path: Path) -> None:
+    assert output_of(installed(tmp_path, "server"), AN_APP) == "Hello"
 
 
-def test_with_cli_the_demo_is_served_and_client_calls_it(wheel: Path, demo: Command, tmp_path: Path) -> None:
-    assert output_of(installed(wheel, "client", tmp_path), A_CALL.format(url=demo.url)) == "False success"
+def test_with_cli_the_demo_is_served_and_client_calls_it(
+    installed: Callable[..., Path], demo: Command, tmp_path: Path
+) -> None:
+    assert output_of(installed(tmp_path, "client"), A_CALL.format(url=demo.url)) == "False success"
 
 
-def test_with_aiohttp_the_demo_is_called(wheel: Path, demo: Command, tmp_path: Path) -> None:
-    assert output_of(installed(wheel, "aiohttp", tmp_path), A_CALL_OVER_AIOHTTP.format(url=demo.url)) == "success"
+def test_with_aiohttp_the_demo_is_called(installed: Callable[..., Path], demo: Command, tmp_path: Path) -> None:
+    assert output_of(installed(tmp_path, "aiohttp"), A_CALL_OVER_AIOHTTP.format(url=demo.url)) == "success"
 
 
 def test_without_protobuf_who_asks_for_it_gets_sse_pb2(demo: Command) -> None:
