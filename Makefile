@@ -11,9 +11,15 @@ NODE_DIRS := tests/interop/node tests/interop/clients tests/interop/tanstack
 NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 # Tests wait for other processes half of the time, so two of them share a core.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
+# Tests start hundreds of Python processes: without bytecode files each of them would compile all modules again.
+unexport PYTHONDONTWRITEBYTECODE
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: run test test-postgres quick check check-types check-snippets check-style check-web format bench fuzz faults peers frontends pictures node web clean clients
+.PHONY: install recipes run test test-postgres quick check check-types check-snippets check-style check-web format bench fuzz faults peers frontends pictures node web clean clients
+
+# All that the targets below install, npm beside pip: for .ci/run. Each target installs what it needs by itself, too.
+install:
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(VENV)/.frontends recipes node web
 
 # The page is built while the server runs, if npm is present. The server says when it is ready.
 run: $(RUN_ENV)
@@ -82,6 +88,9 @@ peers: $(ENV) node
 frontends: $(VENV)/.frontends web
 	PYTHONPATH=tests/support $(BIN)/python tests/frontends/frontends_matrix.py $(ARGS)
 	AGUILA_FRONTENDS=$(if $(findstring --short,$(ARGS)),short,all) $(BIN)/pytest -q $(if $(findstring --short,$(ARGS)),-n 2) tests/frontends
+
+recipes:
+	@if command -v npm >/dev/null; then $(PYTHON) tests/frontends/recipes.py; fi
 
 # Takes the pictures of README.md and docs/ again: the page in Chromium, aguila chat and aguila check as SVG.
 pictures: $(VENV)/.frontends web

@@ -1,4 +1,7 @@
-"""The recipes of examples/frontends: install their packages, build their pages, serve the pages on the loopback."""
+"""The recipes of examples/frontends: install their packages, build their pages, serve the pages on the loopback.
+
+``python tests/frontends/recipes.py`` builds them all, ahead of ``make frontends``.
+"""
 
 from __future__ import annotations
 
@@ -95,3 +98,9 @@ def serving_page(folder: Path) -> Iterator[str]:
     finally:
         server.shutdown()
         server.server_close()
+
+
+if __name__ == "__main__":
+    for package in sorted(RECIPES.glob("*/package.json")):
+        print(f"building {package.parent.relative_to(REPOSITORY)}", flush=True)
+        build(package.parent.name)
