@@ -192,7 +192,7 @@ class StreamTruncated(AguilaError):
 
 
 class LimitExceeded(AguilaError):
-    """The response to a client has more events or bytes, or takes longer, than allowed. A run goes on on the server.
+    """A response has more events or bytes, or takes longer, than the client allows. Its run continues on the server.
 
     ``limit`` is the name of the client's parameter: ``max_events``, ``max_bytes`` or ``max_seconds``. It is
     ``max_bytes``, too, if the process runs out of memory before that: a lower one refuses such a response earlier.

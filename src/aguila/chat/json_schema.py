@@ -1,8 +1,7 @@
 """Check values against JSON Schemas: arguments of tools, answers to interrupts (INT-4), schemas of questions.
 
-A schema comes from the other side and is data: an address in it is never fetched, and one that expands too far is not
-used. jsonschema-rs does the work (extras
-``client`` and ``server``), and is imported when it is first used.
+A schema of a peer is data: its references are never fetched, and a schema that expands too far is not used.
+jsonschema-rs does the work (extras ``client`` and ``server``), and is imported when it is first used.
 """
 
 from __future__ import annotations

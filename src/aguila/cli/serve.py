@@ -62,7 +62,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     upstream_headers: dict[str, str] = {}
     """Headers for the endpoint, if the target is a URL."""
     inspects: bool = False
-    """Whether the target is inspected: what its endpoint violates is recorded, and its texts are passed on."""
+    """Whether the target is inspected: its protocol violations are recorded, and its error texts are passed on."""
 
     @property
     def is_local(self) -> bool:

@@ -137,7 +137,7 @@ class ClientBase(ABC, Generic[TransportT]):
 
     @property
     def transport(self) -> TransportT:
-        """What carries the requests."""
+        """The transport that carries the requests."""
         return self._core.transport
 
     @abstractmethod

@@ -76,7 +76,7 @@ _ARRAY: Any = (list, tuple)
 
 
 class ThreadHistory:
-    """What the turns of a thread leave for the next turn."""
+    """The data that the turns of a thread leave for the next turn."""
 
     def __init__(self) -> None:
         self.interrupts: list[Interrupt] | None = None
@@ -105,7 +105,7 @@ class ChatOptions:
     max_rounds: int | None = None
     additional_properties: dict[str, Any] = field(default_factory=dict[str, Any])
     history: ThreadHistory = field(default_factory=lambda: ThreadHistory(), init=False, repr=False)
-    """What earlier turns with these options have left. For ``ChatClient`` only."""
+    """The data that earlier turns with these options have left. For ``ChatClient`` only."""
 
     @property
     def thread_id(self) -> str | None:

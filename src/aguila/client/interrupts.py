@@ -53,7 +53,7 @@ def resume_entries(
         raise IllegalStep(f"{_named(unknown)}: no such interrupt; {is_open}", rule="INT-7")
     missing = [interrupt.id for interrupt in interrupts if interrupt.id not in answers]
     if missing:
-        again = "answer it, also if a run that had the answer failed, or give it up"
+        again = "answer it, even if a run with the answer failed, or give it up"
         raise IllegalStep(f"no answer to {_named(missing)}; {again}", rule="INT-8")
     return [_entry(interrupt, answers[interrupt.id], now, warn) for interrupt in interrupts]
 

@@ -86,7 +86,7 @@ class Settings(msgspec.Struct, kw_only=True):
 
 
 class ClientCore(Generic[TransportT]):
-    """What the threads, runs and drivers of one client share."""
+    """The objects that the threads, runs and drivers of one client share."""
 
     def __init__(self, settings: Settings, transport: TransportT, auth: Callable[[], Any] | None) -> None:
         self.settings = settings
@@ -97,7 +97,7 @@ class ClientCore(Generic[TransportT]):
         """The drivers of the async client, which are interrupted when it is closed."""
 
     def check_open(self, error: Exception | None = None) -> None:
-        """Raise ``TransportFailed`` if the client was closed. ``error`` is what happened because of that."""
+        """Raise ``TransportFailed`` if the client was closed. ``error`` is the exception that closing has caused."""
         if self.closed.is_set():
             raise TransportFailed("the client was closed", was_sent=error is not None) from error
 

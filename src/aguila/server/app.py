@@ -261,7 +261,7 @@ class App:
         return service
 
     def _reset(self) -> None:
-        """Drop what belongs to a closed event loop, as after each test without a lifespan."""
+        """Drop the resources of a closed event loop, as after each test without a lifespan."""
         self._service = self._draining = None
         self._is_drain_requested = False
         self._starting = asyncio.Lock()

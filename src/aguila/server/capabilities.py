@@ -1,4 +1,4 @@
-"""Derive the capabilities of an agent from the configuration of its app. Only what holds is declared (CAP-3)."""
+"""Derive the capabilities of an agent from the configuration of its app. Only supported ones are declared (CAP-3)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def derive_capabilities(
     agent: object,
     override: AgentCapabilities | Mapping[str, Any] | None,
 ) -> AgentCapabilities:
-    """Return what the server does, what the agent's ``capabilities`` attribute says, and ``override``.
+    """Merge the capabilities of the server, those of the agent's ``capabilities`` attribute, and ``override``.
 
     Later ones are merged over earlier ones, member by member. Raises ``DecodeError`` if the result is malformed.
     """

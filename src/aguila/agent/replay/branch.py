@@ -65,7 +65,7 @@ class Branch:
         self.left: Position | None = None
         """Its position when it asked, or when it left because of a question."""
         self.repeats_effect = False
-        """Whether it only repeats what a recorded effect sent."""
+        """Whether a recorded effect has sent its output before."""
         self.counts: dict[tuple[str, str], int] = {}
         self.children: dict[str, int] = {}
         self.named: dict[str, Branch] = {}

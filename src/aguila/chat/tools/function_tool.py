@@ -114,7 +114,7 @@ class FunctionTool(Generic[P, R]):
         return self._needs_approval
 
     def check(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Convert decoded arguments to what the function takes. Raises ``ToolError`` if they do not fit."""
+        """Convert decoded arguments to the types of the parameters. Raises ``ToolError`` if they do not fit."""
         if self._schema is not None:
             problem = problem_with(arguments, self._schema)
             if problem is not None:
@@ -203,7 +203,7 @@ AnyTool = Tool | FunctionTool[..., Any] | Callable[..., Any]
 class Toolbox:
     """Tools by name. ``base`` holds tools that those of the same name replace.
 
-    Raises ``TypeError`` for what is not a tool, ``ValueError`` for two tools of one name.
+    Raises ``TypeError`` for an object that is not a tool, ``ValueError`` for two tools of one name.
     """
 
     def __init__(self, tools: Iterable[AnyTool] = (), *, base: Toolbox | None = None) -> None:
@@ -229,7 +229,7 @@ class Toolbox:
 
     @property
     def declarations(self) -> list[Tool]:
-        """What to declare to a model."""
+        """The declarations for a model."""
         return list(self.declared.values())
 
     @property

@@ -1,4 +1,4 @@
-"""Build messages from what an application passes, and the validated body of a run (IN-15)."""
+"""Build messages from the arguments of the application, and the validated body of a run (IN-15)."""
 
 from __future__ import annotations
 

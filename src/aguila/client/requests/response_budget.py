@@ -1,4 +1,4 @@
-"""What a run, or a document, may send to a client, and how long it may take."""
+"""Limit the events, bytes and seconds of a run or a document that a client reads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class ResponseBudget:
-    """What is left for one run, over all of its connections, or for one document.
+    """The remaining budget of one run, over all of its connections, or of one document.
 
     Raises ``LimitExceeded`` beyond it.
     """

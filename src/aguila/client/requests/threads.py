@@ -16,7 +16,7 @@ from aguila.errors import DecodeError
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a server tells about a thread besides its conversation. Times are in seconds since 1970."""
+    """The description of a thread on the server, without its conversation. Times are in seconds since 1970."""
 
     thread_id: str
     title: str | None = None

@@ -1,4 +1,4 @@
-"""What a thread has to answer before its next run: open interrupts and pending tool calls."""
+"""The answers that a thread needs before its next run: to open interrupts and pending tool calls."""
 
 from __future__ import annotations
 

@@ -369,7 +369,7 @@ class RunStream:
             self._failure = error
 
     def _changed(self, data: bytes) -> Iterator[Raw]:
-        """Yield what middleware, and the conversion for an older peer, make of an event (PROC-7, ERA-4)."""
+        """Yield the events that middleware, and the conversion for an older peer, make of one (PROC-7, ERA-4)."""
         for raw in self._chain.event(data) if self._chain else (data,):
             if self._old_peer_decoder is None:
                 yield raw

@@ -1,4 +1,4 @@
-"""Transports: what carries a client's requests.
+"""Transports, which carry a client's requests.
 
 Each name is imported when it is first used, because some need an extra (``client`` for httpx2, ``aiohttp``).
 """

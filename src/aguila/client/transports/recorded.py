@@ -1,4 +1,4 @@
-"""A transport that answers from a recording: what ``Record`` wrote, or a stream in any format."""
+"""A transport that answers from a recording: a file of ``Record``, or a stream in any format."""
 
 from __future__ import annotations
 

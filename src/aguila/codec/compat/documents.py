@@ -1,4 +1,4 @@
-"""Compatibility rules for what events and inputs contain: answers, parts, messages, tools."""
+"""Compatibility rules for the contents of events and inputs: answers, parts, messages, tools."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _without_duplicates(parts: list[Any], context: RuleContext) -> list[Any]:
 
 
 class _BinaryPart(NamedTuple):
-    """What a valid binary part says."""
+    """The members of a valid binary part."""
 
     kind: str
     source: dict[str, str]

@@ -45,7 +45,7 @@ from aguila.protocol import (
 from aguila.stream.json_values import copy_json
 
 _SESSION: Final = "llama_index"
-"""The key of ``run.session`` that has what waits for an answer."""
+"""The key of ``run.session`` for a workflow that waits for an answer."""
 
 
 def agent(
@@ -136,7 +136,7 @@ def _finished(run: Run, outcome: Any) -> RunFinishedEvent:
 
 
 async def _share_state(handler: Any, run: Run, relay: RelayOptions) -> None:
-    """Send what tools have changed in the state."""
+    """Send the changes that tools have made to the state."""
     state = relay.visible_state(await handler.ctx.store.get("state", default=None))
     if is_object(state) and state != (read_state(run) or {}):
         run.state = copy_json(state)
@@ -146,7 +146,7 @@ async def _share_state(handler: Any, run: Run, relay: RelayOptions) -> None:
 
 
 def _take_waiting(run: Run) -> Any:
-    """Return what an earlier run left for its answers, and remove it from the session."""
+    """Return the workflow that waits for these answers, and remove it from the session."""
     session = run.session
     return session.pop(_SESSION, None) if is_object(session) else None
 

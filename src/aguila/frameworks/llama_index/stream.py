@@ -59,7 +59,7 @@ class AgentStream:
         return self._calls[self._open[0]] if len(self._open) == 1 else None
 
     def snapshot(self) -> dict[str, Any]:
-        """Return what the next run needs, as JSON."""
+        """Return the state that the next run needs, as JSON."""
         return {"calls": self._calls, "open": self._open, "first": self._first, "agent": self._agent}
 
     def begin(self) -> Iterator[Event]:

@@ -40,7 +40,7 @@ from aguila.protocol import (
 __all__ = ["agent"]
 
 _SESSION: Final = "openai_agents"
-"""The key of ``run.session`` that has what waits for an approval."""
+"""The key of ``run.session`` for an SDK run that waits for an approval."""
 
 _ANSWER: Final[dict[str, Any]] = {
     "type": "object",
@@ -121,7 +121,7 @@ def _finished(run: Run, outcome: Any) -> RunFinishedEvent:
 
 
 def _take_waiting(run: Run) -> Any:
-    """Return what an earlier run left for its approvals, and remove it from the session."""
+    """Return the SDK run that waits for these approvals, and remove it from the session."""
     session = run.session
     return session.pop(_SESSION, None) if is_object(session) else None
 

@@ -94,7 +94,7 @@ class RelayOptions:
 
 
 class Relay:
-    """Converts the events of one run. ``input`` is what the other server was sent.
+    """Converts the events of one run. ``input`` was sent to the other server.
 
     With ``may_replay`` the other server may send earlier runs first (IN-1). A run with another id is held back until it
     refers to a message that this thread does not have: then it is the requested run, under an id that the server chose.

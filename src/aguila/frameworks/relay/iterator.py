@@ -47,7 +47,7 @@ def from_events(
             raise TypeError(f"{name}: expected a function that takes the run, got {type(value).__name__}")
 
     async def agent(run: Run) -> AsyncGenerator[Event, None]:
-        # What a calling agent has set on the run, which in a replay is not what the input says.
+        # The values that a calling agent has set on the run; in a replay they differ from the input's.
         given = replace(run.input, run_id=run.run_id, messages=run.messages, state=read_state(run))
         relay = Relay(run, given, options, may_replay=False)
         reader = _EventReader(given)
@@ -85,7 +85,7 @@ def from_events(
 
 
 class _EventReader:
-    """Decodes and verifies what an iterator yields."""
+    """Decodes and verifies the values that an iterator yields."""
 
     def __init__(self, given: RunAgentInput) -> None:
         self._started = RunStartedEvent(thread_id=given.thread_id, run_id=given.run_id)

@@ -166,7 +166,7 @@ class Upstream:
         return client
 
     async def _input(self, run: Run) -> RunAgentInput:
-        """Return the input to send: that of the run, with what a calling agent has changed."""
+        """Return the input to send: that of the run, with the changes of a calling agent."""
         return RunAgentInput(
             thread_id=run.thread_id if self._thread_id is None else self._thread_id(run),
             run_id=run.run_id,
@@ -213,7 +213,7 @@ def upstream(
     arguments of ``AsyncClient``, such as ``timeouts``. ``thread_id`` maps threads, for an endpoint that keeps threads
     and cannot tell tenants apart. ``raw="keep"`` sends RAW events and ``rawEvent``. ``state_keys`` are the top-level
     keys of the state that clients get; the default is all but those that begin with ``_ag_ui``. ``errors="pass"`` sends
-    the endpoint's error texts. ``check`` records what the endpoint's events violate, for
+    the endpoint's error texts. ``check`` records the violations of the endpoint, for
     ``GET /threads/{id}/runs/{run}/check``.
 
     Raise TypeError or ValueError for an invalid argument.

@@ -1,4 +1,4 @@
-"""Check what another server sends, before the gateway makes it valid, and record the findings with the run.
+"""Check the events of another server before the gateway corrects them, and record the findings with the run.
 
 Events that every reader refuses are recorded and left out, so that the rest of the stream is read and checked, too.
 """

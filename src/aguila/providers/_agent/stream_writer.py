@@ -278,7 +278,7 @@ class StreamWriter:
 
 
 class _Message:
-    """What was sent with one message id."""
+    """The output that was sent under one message id."""
 
     __slots__ = (
         "begins",

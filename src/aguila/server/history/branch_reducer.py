@@ -1,4 +1,4 @@
-"""Reduce the runs of one thread branch, with what clients sent at the start of each run.
+"""Reduce the runs of one thread branch, with the messages and state that clients sent at the start of each.
 
 Events have only the agent's side of a conversation. The client's side is the input of each run, which the store keeps
 (``Store.input``). Each RUN_STARTED is read together with that input.
@@ -106,7 +106,7 @@ class MessageCreators:
 
 
 class BranchChanges(msgspec.Struct, kw_only=True):
-    """What the last run of a branch changed besides the conversation; see ``RunChanges``."""
+    """The changes of the last run of a branch besides the conversation; see ``RunChanges``."""
 
     created: list[tuple[str, str]]
     brought: list[str]
@@ -166,7 +166,7 @@ class BranchReducer:
 
     @property
     def server_call_changes(self) -> ServerCallChanges:
-        """What the last run changed in ``server_calls``."""
+        """The changes of the last run in ``server_calls``."""
         return self._server_calls.changes()
 
     @property

@@ -1,4 +1,4 @@
-"""Store what each run changed in its thread, so that the thread is read without its log and its requests.
+"""Store the changes of each run, so that a thread is read without its log and its requests.
 
 The body of a stored projection (``Store.projections``) is a ``RunChanges``. It refers to messages and states by their
 digests; their JSON is in the values of the thread. The projection after a run is the changes of all runs on its branch.
@@ -36,7 +36,7 @@ class UnusableProjection(LookupError):
 
 
 class RunChanges(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """What a run changed. Messages and the state are digests; events are JSON."""
+    """The changes of a run. Messages and the state are digests; events are JSON."""
 
     history: str
     unknown_history: UnknownHistory

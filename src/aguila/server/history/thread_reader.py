@@ -123,7 +123,7 @@ class _ClosedRun(msgspec.Struct, frozen=True):
 
 
 class ThreadReader:
-    """Reads one thread: the tree of its runs, what each of them changed, and the branch to the latest run.
+    """Reads one thread: the tree of its runs, the changes of each, and the branch to the latest run.
 
     The thread is cached between calls, so only runs and events after the last ones seen are read. A run without a
     stored projection is reduced from the log; ``take_projections`` returns what is to be stored for it.
@@ -349,7 +349,7 @@ class ThreadReader:
             self._cache_end(branch.tip, self._snapshot(branch))
 
     async def _close_run(self, branch: BranchReducer) -> None:
-        """Compute what the run of a branch has changed."""
+        """Compute the changes of the run of a branch."""
         run_id = str(branch.tip)
         conversation = branch.conversation
         changes = await self._compute_changes(branch, conversation)
@@ -464,7 +464,7 @@ class ThreadReader:
         return end
 
     async def _build_end(self, path: Sequence[RunNode]) -> Projection:
-        """Build the projection after the last run of a path from what its runs have changed."""
+        """Build the projection after the last run of a path from the changes of its runs."""
         closed = [self._closed[node.run_id] for node in path]
         tip = closed[-1]
         results: dict[str, dict[str, bytes]] = {}

@@ -54,7 +54,7 @@ class Route(msgspec.Struct, frozen=True):
     is_stream: bool = False
     """Whether GET is answered with a stream. Such a route has no HEAD."""
     needs_owner: frozenset[str] = frozenset()
-    """Methods that anonymous callers may not use, because they show or delete what other callers stored."""
+    """Methods that anonymous callers may not use, because they show or delete data of other callers."""
 
     def check_owner(self, method: str, *, is_owner: bool) -> None:
         """Raise ``Rejected`` (403) if an anonymous caller may not use this method."""

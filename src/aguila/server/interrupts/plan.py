@@ -1,4 +1,4 @@
-"""Plans how a run resumes: which interrupts its request answers, and what the agent is replayed with.
+"""Plans how a run resumes: which interrupts its request answers, and the input of the replayed agent.
 
 A run resumes the last run of its branch that neither failed nor was cancelled, if that run ended with interrupts
 (INT-7). All of them that are open need an answer (INT-8, INT-15), also from a request without ``resume``: a run that
@@ -42,7 +42,7 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     root_run_id: str
     """The first run of the chain of resumes."""
     original_input: RunAgentInput | None = None
-    """What the agent saw in that run; a replay invokes it with this again."""
+    """The input that the agent saw in that run; a replay gets the same."""
     notices: list[Notice] = []
     failed_attempts: FailedAttempts | None = None
     """The failed runs that this run replaces."""

@@ -20,7 +20,7 @@ class FailedAttempts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PastAnswers(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runs of a chain have asked and used."""
+    """The answers that the runs of a chain have used."""
 
     root: int
     """The index of the run that the chain began with."""
@@ -77,7 +77,7 @@ class ResumeChain:
         return sent, run.parent_run_id is not None and sent.parent_run_id is None
 
     async def load_past(self, continued: int, records: Iterable[InterruptRecord]) -> PastAnswers:
-        """Load what the chain that ends with the run at index ``continued`` has asked and used."""
+        """Load the answers of the chain that ends with the run at index ``continued``."""
         members = await self._members(continued)
         return PastAnswers(
             root=members[-1],

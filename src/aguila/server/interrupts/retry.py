@@ -1,8 +1,8 @@
 """Retracts the output of failed runs before the run that replaces them sends anything.
 
-A replayed agent sends again, under the same ids, what it sent after the answer. Streaming a message that the client
-holds would append to it (LIFE-19), and a repeated result would be there twice. So the client first receives a snapshot
-of the messages as they were when the question was asked, plus what users have sent since. Nothing here writes.
+A replayed agent repeats, under the same ids, the output that it sent after the answer. Streaming a message that the
+client has would append to it (LIFE-19), and a repeated result would be there twice. So the client first receives a
+snapshot of the messages as they were when the question was asked, plus the users' messages since. Nothing here writes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Retraction(msgspec.Struct, frozen=True, kw_only=True):
 async def retract_attempts(
     attempts: FailedAttempts, projections: Projections, scope: str, thread_id: str, run_id: str
 ) -> tuple[Retraction, MessagesSnapshotEvent | None]:
-    """Return what the run retracts, and the snapshot for its client.
+    """Return the messages that the run retracts, and the snapshot for its client.
 
     Raises ``Rejected`` if another run has begun since the run was planned.
     """

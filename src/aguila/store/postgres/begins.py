@@ -1,4 +1,4 @@
-"""Begin runs: one call of ``begin_runs`` for all that wait."""
+"""Begin runs: one call of ``begin_runs`` for all runs that wait."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from aguila.store.records import (
 )
 
 MAX_INDEXED: Final = 256
-"""Of a metadata filter, more threads than this are read in the order of their last update until a page is full."""
+"""If more threads match a metadata filter, threads are read in the order of their last update until a page is full."""
 
 
 def _token_at(thread: str, number: str) -> str:
@@ -326,7 +326,7 @@ USAGE = "SELECT threads, files, bytes FROM aguila.usage_of($1)"
 
 
 async def read_usage(db: Database, scope: str | None) -> Usage:
-    """Return what a scope holds; without a scope, what all hold, except for what open runs have written."""
+    """Return the usage of a scope; without a scope, that of all scopes, without the writes of open runs."""
     return usage(await db.fetchrow(USAGE, scope))
 
 

@@ -1,6 +1,6 @@
 """Verify the invariants of the store contract in a SQLite file, count its content, and compact it.
 
-All reads come from one snapshot; a server may go on meanwhile.
+All reads come from one snapshot; a server may use the file meanwhile.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ SELECT scope, sum(threads), sum(files), sum(bytes) FROM (
   UNION ALL SELECT scope, 0, blob_id NOT LIKE 'inline-%', size FROM blobs
 ) GROUP BY scope
 """
-"""What ``usage`` must have: idle threads, what running ones had before their open run, and files."""
+"""The expected ``usage``: idle threads, running ones without their open run, and files."""
 
 
 def _check_usage(db: sqlite3.Connection) -> Iterator[Damage]:
@@ -178,7 +178,7 @@ def _check_usage(db: sqlite3.Connection) -> Iterator[Damage]:
 
 
 def rebuild_usage(path: Path) -> None:
-    """Count again what each scope holds, for quotas. Raises ``StoreUnavailable``."""
+    """Count the usage of each scope again, for quotas. Raises ``StoreUnavailable``."""
     try:
         db = connect(path, busy_seconds=_BUSY, durability="process", max_bytes=None)
         try:
@@ -268,8 +268,8 @@ def count_content(path: Path) -> dict[str, Any]:
 def compact_file(path: Path) -> None:
     """Rewrite a file without free pages, and empty its write-ahead log. Raises ``StoreUnavailable``.
 
-    First cut the requests that earlier schemas stored whole. The file is locked meanwhile: a server can read it, and
-    its writes wait.
+    First store each message once in requests of earlier schemas. The file is locked meanwhile: a server can read it,
+    and its writes wait.
     """
     try:
         db = connect(path, busy_seconds=_BUSY, durability="process", max_bytes=None)

@@ -72,7 +72,7 @@ class SQLiteStore(Store):
     When a process dies or closes its store, its runs can be taken over at once, if the platform supports owner locks
     (``sqlite/database/locks``). Otherwise they can be taken over when their leases expire: when the owner has not
     renewed them for their length, on the monotonic clock, which all processes of a machine share. ``clock`` is for
-    the times that are stored; setting it decides nothing.
+    the times that are stored; leases do not depend on it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the reductions for all providers share: the budget, references, and keywords that stand for themselves."""
+"""Shared by the reductions for all providers: the budget, references, and keywords that stand for themselves."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What becomes of the messages that a client sends: matched with the thread, filtered, and given to the agent."""
+"""Match the messages that a client sends with the thread, filter them, and give them to the agent."""

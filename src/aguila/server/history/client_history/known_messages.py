@@ -11,7 +11,7 @@ from aguila.protocol import AssistantMessage, Message, ToolCall, ToolMessage, re
 from aguila.stream.message_equality import is_same_message
 
 UnknownHistory = Literal["keep", "drop"]
-"""What becomes of assistant and tool messages of clients that the log does not have."""
+"""Whether assistant and tool messages of clients that the log does not have are kept."""
 
 
 class KnownMessages:

@@ -35,7 +35,7 @@ class ServerCalls(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerCallChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run changed in the ``ServerCalls`` of its thread. A call without results has lost them."""
+    """The changes of a run in the ``ServerCalls`` of its thread. A call without results has lost them."""
 
     results: Mapping[str, Mapping[str, ToolMessage]]
     interrupted: Sequence[str]
@@ -62,7 +62,7 @@ class ServerCallTracker:
         self._start_interrupted = self._interrupted
 
     def changes(self) -> ServerCallChanges:
-        """Return what the run has changed."""
+        """Return the changes of the run."""
         before, now = self._start_interrupted, self._interrupted
         return ServerCallChanges(
             results={call_id: self._results.get(call_id, {}) for call_id in self._changed},

@@ -1,4 +1,4 @@
-"""The handlers of the inspector: what a run started from, and what its events violate."""
+"""The handlers of the inspector: the input of a run, and the violations of its events."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class _Item(msgspec.Struct, rename="camel"):
 
 
 def _identity(data: bytes) -> tuple[Any, ...]:
-    """Return what an event has in common with the events about the same item of the same type."""
+    """Return the key that an event shares with events of its type about the same item."""
     try:
         found = decode_json(data, _Item)
     except (msgspec.DecodeError, UnicodeError):
