@@ -45,7 +45,7 @@ class Sink(Protocol):
 
 
 class Services(Protocol):
-    """What a run needs besides a sink."""
+    """Services of the server that a run uses, besides its sink."""
 
     async def record(self, key: str, value: bytes) -> None:
         """Store the result of a side effect; durable when it returns."""

@@ -95,7 +95,7 @@ class Run(RunAPI):
     def title(self) -> str | None:
         """The title of the thread: as this run set it, else as it was when the run began.
 
-        What you assign is stored with the end of the run, however it ends. None removes the title. Raises
+        The new title is stored with the end of the run, however it ends. None removes the title. Raises
         ``EncodeError`` for a value that is not a short string, ``RunNotStored`` if the run is not stored.
         """
         return self._title

@@ -87,7 +87,7 @@ def refuse_existing(path: Path, form: Format, *, append: bool, force: bool) -> N
 def _wire_format(answer: StreamResponse) -> tuple[Literal["sse", "protobuf"], Iterator[tuple[float, bytes]]]:
     """Return the format of the response and its pieces. Raise ``CannotRun`` if it is not a stream of events.
 
-    A response without a specific content type (``text/plain``) is read by what it holds, as ``aguila check`` does.
+    A response without a specific content type (``text/plain``) is detected by its content, as in ``aguila check``.
     """
     pieces = answer.pieces()
     if is_protobuf(answer.content_type):

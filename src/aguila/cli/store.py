@@ -26,7 +26,7 @@ from aguila.store.sqlite.database.migrations import read_schema
 def check(location: str, *, as_json: bool, repairs_usage: bool) -> int:
     """Print everything that breaks the contract of a store; return how much.
 
-    ``repairs_usage``: first count again what each scope holds.
+    ``repairs_usage``: first count the usage of each scope again.
     """
     count = 0
     for damage in _find_damage(location, repairs_usage):

@@ -78,7 +78,7 @@ class Chain:
         return input
 
     def event(self, data: bytes) -> list[bytes]:
-        """Return one raw event after all stages. Other values than JSON objects pass unchanged, and are refused later."""
+        """Return one raw event after all stages. Values that are not JSON objects pass, and are refused later."""
         try:
             raw = parse_json(data, strict=False, warn=_ignore)
         except DecodeError:

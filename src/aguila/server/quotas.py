@@ -62,7 +62,7 @@ def _quotas(members: dict[str, int | None]) -> Quotas | None:
 
 
 class _Hour(msgspec.Struct):
-    """What an address has sent since ``began``."""
+    """The bytes and threads that an address has sent since ``began``."""
 
     began: float
     bytes: int = 0
@@ -97,7 +97,7 @@ class PeerQuotas:
         return None
 
     def count(self, address: str, *, size: int, threads: int = 0) -> None:
-        """Count what an address sends, before it is stored: requests that come at once must not exceed a quota."""
+        """Count a request before it is stored, so that parallel requests cannot exceed a quota."""
         hour = self._find(address)
         if hour is None:
             hour = self._hours[address] = _Hour(time.monotonic())

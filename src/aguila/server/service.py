@@ -1,4 +1,4 @@
-"""What the handlers of an app share: the runs, the store, the limits, and how a response streams."""
+"""The objects that the handlers of an app share: the runs, the store, the limits and the open streams."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _LAST_READS = 2.0
 
 
 class Exchange(msgspec.Struct, frozen=True, kw_only=True):
-    """One authenticated request: what a handler knows about it besides its body."""
+    """One authenticated request, without its body, for a handler."""
 
     request: Request
     receive: Receive

@@ -337,9 +337,9 @@ class Store(ABC):
 
     @abstractmethod
     async def usage(self, scope: str | None = None) -> Usage:
-        """Return what a scope holds, in constant time; without a scope, what the store holds.
+        """Return the usage of a scope, in constant time; without a scope, that of the store.
 
-        That of the store does not count what a run that is still open has written.
+        That of the store does not count the writes of open runs.
         """
 
     # Projections
@@ -446,7 +446,7 @@ class Store(ABC):
 
     @abstractmethod
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
-        """Return a context with one state of all scopes of the store. Other calls go on meanwhile."""
+        """Return a context with one state of all scopes of the store. Other calls work meanwhile."""
 
     @abstractmethod
     async def restore(self, archive: Archive, *, replace: bool = False) -> None:

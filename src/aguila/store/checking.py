@@ -1,6 +1,6 @@
 """Verify the invariants of the store contract, for every store that keeps its data in tables.
 
-A store reads its rows (``ThreadRows``, files, usage); the checks here say what is broken.
+A store reads its rows (``ThreadRows``, files, usage); the checks here report the faults.
 """
 
 from __future__ import annotations
@@ -317,7 +317,7 @@ def check_content(row: FileRow, data: bytes) -> Iterator[str]:
 
 
 def check_usage(found: Mapping[str, Counts], total: Counts, held: Mapping[str, Counts]) -> Iterator[Damage]:
-    """Compare what quotas count for each scope, and in total, with what each scope holds."""
+    """Compare the counts for quotas, of each scope and in total, with the content of each scope."""
     nothing: Counts = (0, 0, 0)
     for scope in sorted(found.keys() | held.keys()):
         one, other = found.get(scope, nothing), held.get(scope, nothing)

@@ -66,8 +66,8 @@ def size_of_details(title: str | None, metadata: bytes | None) -> int:
 def list_members(metadata: bytes | None) -> set[tuple[str, str]]:
     """Return the name and the indexed value of each member of a metadata object.
 
-    The value is "s" and the text of a string, or "" for another value. What UTF-8 cannot encode is replaced, so a
-    thread that is found by an index is compared with ``MetadataFilter.matches``.
+    The value is "s" and the text of a string, or "" for another value. Characters that UTF-8 cannot encode are
+    replaced, so a thread that is found by an index is compared with ``MetadataFilter.matches``.
     """
     members: dict[str, Any] = {} if metadata is None else decode_json(metadata)
     return {(encodable(name), index_value(value)) for name, value in members.items()}
@@ -92,7 +92,7 @@ def index_value(value: Any) -> str:
 
 
 def encodable(text: str) -> str:
-    """Return a text in which what UTF-8 cannot encode is replaced."""
+    """Replace the characters of a text that UTF-8 cannot encode."""
     return text.encode(errors="replace").decode()
 
 

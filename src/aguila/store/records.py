@@ -226,7 +226,7 @@ class StoredProjection(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunEnd(msgspec.Struct, frozen=True, kw_only=True):
-    """What else closing a run does, in the transaction of its terminal event."""
+    """Further changes in the transaction of a run's terminal event."""
 
     outcome: Outcome
     interrupts: Sequence[tuple[str, bytes]] = ()
@@ -266,7 +266,7 @@ RECENT_THREADS: Final = 1_000
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a scope, or the store, holds.
+    """The usage of a scope, or of the store.
 
     ``files`` are uploads; ``bytes`` counts what ``Retention.max_bytes`` counts. The inline files of messages count as
     bytes only.
@@ -282,7 +282,7 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     A run is refused if as many bytes are stored as allowed, or if it would create a thread too many; an upload, if it
     would exceed the bytes or the files. A run that has begun is never ended by a quota, so it may exceed the bytes.
-    The quotas of the store count what other scopes write in a run when that run ends.
+    The quotas of the store count the writes of a run of another scope when that run ends.
     """
 
     threads_per_scope: int | None = None

@@ -18,11 +18,11 @@ class StoreEngine(Protocol):
         ...
 
     def abandon(self) -> None:
-        """Release what the engine holds after its event loop was closed."""
+        """Release the resources of the engine after its event loop was closed."""
         ...
 
     async def close(self) -> None:
-        """Finish the queued writes and release what the engine holds."""
+        """Finish the queued writes and release the resources of the engine."""
         ...
 
 

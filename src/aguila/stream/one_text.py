@@ -28,9 +28,9 @@ class TextSequencer:
     """Holds back the events of a run while another text message is open.
 
     While a text is open, the start of a second one is held, and so is every event after it that does not belong to the
-    open text. The end of the open text releases what is held, up to the next text that is not complete. So the output
-    is the input with the deltas of some texts moved to the front: it is legal if the input is, and leads to the same
-    messages and state.
+    open text. The end of the open text releases the held events, up to the next text that is not complete. So the
+    output is the input with the deltas of some texts moved to the front: it is legal if the input is, and leads to the
+    same messages and state.
 
     ``max_held`` bounds the bytes that are held; ``measure`` returns the size of an event and may raise for one that
     cannot be sent. When more would be held, the open text is closed and the held events are released, text by text. A

@@ -1,6 +1,6 @@
 """Explain why an object is not an event, as a ``TypeError``.
 
-A wrong object is a mistake in the program. Faults in what a peer sent are a ``ProtocolError``.
+A wrong object is a mistake in the program. A fault of a peer is a ``ProtocolError``.
 """
 
 from __future__ import annotations

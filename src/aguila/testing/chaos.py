@@ -1,6 +1,6 @@
 """A transport that cuts, delays and splits the requests and responses of another transport.
 
-What happens to the nth request depends on the seed and on n, not on time.
+The faults of the nth request depend on the seed and on n, not on time.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the commands print: transcripts, reports and log lines."""
+"""The output of the commands: transcripts, reports and log lines."""

@@ -1,4 +1,4 @@
-"""What all parts of the run manager share."""
+"""The objects that all parts of the run manager share."""
 
 from __future__ import annotations
 

@@ -292,14 +292,14 @@ class Runs:
     # Viewing
 
     def find_watched(self, run: RunRecord) -> WatchedRun | None:
-        """Return what viewers of a running run register with; None if the run has ended meanwhile."""
+        """Return the object that viewers of a running run register with; None if the run has ended meanwhile."""
         live = self.live.get((run.scope, run.thread_id, run.run_id))
         if live is not None or run.owner == self.owner:
             return live
         return self._remote.get(run)
 
     async def find_watched_on(self, scope: str, thread_id: str) -> WatchedRun | None:
-        """Return what viewers of a thread's running run register with; None if there is no such run."""
+        """Return the object that viewers of a thread's running run register with; None if there is no such run."""
         for key, live in self.live.items():
             if key[:2] == (scope, thread_id):
                 return live

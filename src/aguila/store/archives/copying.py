@@ -10,7 +10,7 @@ from aguila.store.archives.thread_archive import ThreadArchive
 from aguila.store.base import Store
 
 Restored = Literal["added", "unchanged", "replaced", "different"]
-"""What became of a thread. "different": the store has another thread with its id, which was not replaced."""
+"""The result for one thread. "different": the store has another thread with its id, which was not replaced."""
 
 
 async def restore_thread(store: Store, archive: ThreadArchive, *, replace: bool) -> Restored:

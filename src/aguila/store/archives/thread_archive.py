@@ -154,7 +154,7 @@ class Snapshot(ABC):
 
     @abstractmethod
     def rest(self) -> AsyncIterator[FileArchive | RemovedThreads]:
-        """Iterate over what belongs to no existing thread."""
+        """Iterate over the files and numbers that belong to no existing thread."""
 
 
 def assemble_archive(

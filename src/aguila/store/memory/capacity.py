@@ -16,7 +16,7 @@ from aguila.store.memory.threads import Threads
 from aguila.store.records import Blob, Quotas, Retention, Usage
 
 _Entry: TypeAlias = "Thread | tuple[str, Blob]"
-"""What can be removed: a thread, or a file with its scope."""
+"""An object that can be removed: a thread, or a file with its scope."""
 
 _FULL = "the memory store is full and every thread has an open run; raise max_bytes or max_threads, or use SQLiteStore"
 
@@ -49,7 +49,7 @@ class Capacity:
             raise StoreUnavailable(_FULL)
 
     def usage(self, scope: str | None = None) -> Usage:
-        """Return what a scope holds; without one, the whole store."""
+        """Return the usage of a scope; without one, of the whole store."""
         threads, files = self._threads, self._blobs
         if scope is None:
             return Usage(threads=len(threads), files=files.uploads, bytes=threads.bytes + files.bytes)
@@ -74,7 +74,7 @@ class Capacity:
             self.remove(oldest)
 
     def prune(self, retention: Retention, now: float) -> int:
-        """Remove what exceeds the retention. Return the number of removed threads."""
+        """Remove threads and files beyond the retention. Return the number of removed threads."""
         removed = 0
         for entry in list(self._removable()):
             is_thread = isinstance(entry, Thread)

@@ -39,7 +39,7 @@ JOIN aguila.runs r ON r.thread = t.key AND r.run_id = g.run_id AND r.epoch = g.e
 
 @dataclass(slots=True)
 class Position:
-    """What this process knows of a run that it writes to."""
+    """The state of a run that this process writes to."""
 
     thread: int
     run: int

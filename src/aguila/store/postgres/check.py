@@ -1,6 +1,6 @@
 """Verify the invariants of the store contract in a PostgreSQL schema, and count its content.
 
-All reads come from one snapshot; servers may go on meanwhile. Nothing is created or upgraded.
+All reads come from one snapshot; servers may use the store meanwhile. Nothing is created or upgraded.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ SELECT scope, sum(threads), sum(files), sum(bytes) FROM (
   UNION ALL SELECT scope, 0, (blob_id NOT LIKE 'inline-%')::integer, size FROM aguila.blobs
 ) held GROUP BY scope
 """
-"""What ``usage`` must have: idle threads, what running ones had before their open run, and files."""
+"""The expected ``usage``: idle threads, running ones without their open run, and files."""
 
 _OF_THREADS = (
     "runs", "log", "messages", "projected_values", "interrupts", "effects", "sessions", "details", "take_overs"
@@ -243,7 +243,7 @@ async def count_database(database: Database) -> dict[str, int]:
 
 
 async def rebuild_usage(database: Database) -> None:
-    """Count again what each scope holds, for quotas. Raises ``StoreUnavailable``."""
+    """Count the usage of each scope again, for quotas. Raises ``StoreUnavailable``."""
     async with _reading(database):
         pass  # there is a store of this version
     db = await database.connect_first()

@@ -414,7 +414,7 @@ LEFT JOIN usage u ON u.scope = ?1
 
 
 def read_usage(db: sqlite3.Connection, scope: str | None) -> Usage:
-    """Return what a scope holds; without a scope, what all hold, except for what open runs have written."""
+    """Return the usage of a scope; without a scope, that of all scopes, without the writes of open runs."""
     if scope is None:
         row = db.execute("SELECT threads, files, bytes FROM usage WHERE scope = x''").fetchone() or (0, 0, 0)
     else:

@@ -1,7 +1,7 @@
 """``compact``: the shortest stream without chunks that has the same meaning.
 
 Compaction never changes the conversation that a stream reduces to. It never makes up a snapshot or reorders starts and
-ends. Unfinished items and failed runs stay as they are: a developer may need every event, and the stream may go on.
+ends. Unfinished items and failed runs stay as they are: a developer may need every event, and the stream may continue.
 
 A log of several runs has two readings: the whole log (``reduce``) and the branch of one run (``Lineage``). Both keep
 their meaning. Events are dropped or joined only if both readings allow it.

@@ -15,7 +15,7 @@ _MAX_EVICTED: Final = 10_000
 
 @dataclass(slots=True)
 class _Prepared:
-    """What a patch makes of a document. ``size`` is None if the document was not measured."""
+    """The result of a patch of a document. ``size`` is None if the document was not measured."""
 
     document: Any
     patch: Sequence[Mapping[str, Any]]
@@ -57,7 +57,7 @@ class PatchLimit:
         return result
 
     def prepare(self, document: Any, patch: Sequence[Mapping[str, Any]]) -> None:
-        """Compute what ``apply_patch`` returns or raises, if it is called next and with the same objects.
+        """Compute the result of ``apply_patch``, if it is called next and with the same objects.
 
         For long patches: it may be called in another thread, also while this one applies patches.
         """

@@ -1,1 +1,1 @@
-"""The rules of a stream as tables and texts, and what checks them: for readers, for producers, for reports."""
+"""The rules of a stream as tables and texts, and their checks: for readers, for producers, for reports."""

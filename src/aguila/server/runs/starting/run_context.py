@@ -1,4 +1,4 @@
-"""Loads what the agent of a run needs, after the run has begun and its client has received the first event."""
+"""Loads the input of an agent, after its run has begun and the client has received the first event."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def unavailable(error: BaseException) -> StoreUnavailable:
 
 
 def convert(error: Exception, *, writes: bool = False) -> Exception:
-    """Return what a caller gets for an error that is no outage. ``writes``: the call stores the values it was given."""
+    """Return the exception to raise for an error that is no outage. ``writes``: the call stores its arguments."""
     driver = load_driver()
     if isinstance(error, driver.UndefinedTableError | driver.UndefinedFunctionError | driver.InvalidSchemaNameError):
         return StoreUnavailable(
