@@ -1,13 +1,14 @@
 r"""Approval and user input: a run ends with a question, and the run with the answer continues from there.
 
-The first command ends with `"outcome": {"type": "interrupt", ...}`. Answer it with its id, in a new run on the thread:
+The first command ends with `"outcome": {"type": "interrupt", ...}`. Answer it with its id, in a new run on the thread.
+Without messages the thread keeps those that it has:
 
     python examples/05_approval_and_input.py
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
         -d '{"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "Pay the rent"}]}'
 
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
-        -d '{"threadId": "t1", "runId": "r2", "messages": [{"id": "m1", "role": "user", "content": "Pay the rent"}],
+        -d '{"threadId": "t1", "runId": "r2", "messages": [],
              "resume": [{"interruptId": "int_...", "status": "resolved", "payload": {"amount": 900}}]}'
 
 The next interrupt asks for approval of the transfer: answer with {"approved": true}, with {"approved": false}, or with

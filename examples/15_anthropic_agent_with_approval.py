@@ -7,7 +7,7 @@ The first command ends with `"outcome": {"type": "interrupt", ...}`; answer it w
         -d '{"threadId": "t1", "runId": "r1", "messages": [{"id": "m1", "role": "user", "content": "Pay the rent"}]}'
 
     curl -N http://127.0.0.1:8000 -H 'content-type: application/json' \
-        -d '{"threadId": "t1", "runId": "r2", "messages": [{"id": "m1", "role": "user", "content": "Pay the rent"}],
+        -d '{"threadId": "t1", "runId": "r2", "messages": [],
              "resume": [{"interruptId": "int_...", "status": "resolved", "payload": {"approved": true}}]}'
 
 The model is not asked again what it said before, and nothing is paid twice. Other answers are {"approved": false} and

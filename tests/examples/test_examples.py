@@ -115,7 +115,7 @@ def answer(server: Command, run_id: str, last: dict[str, Any], payload: Any, thr
     entries = [
         {"interruptId": one["id"], "status": "resolved", "payload": payload} for one in last["outcome"]["interrupts"]
     ]
-    return server.events(thread_id=thread_id, run_id=run_id, messages=[user_json("m1", "Pay the rent")], resume=entries)
+    return server.events(thread_id=thread_id, run_id=run_id, messages=[], resume=entries)
 
 
 def test_05_input_then_approval_with_edits_pays_once(tmp_path: Path) -> None:
@@ -126,6 +126,8 @@ def test_05_input_then_approval_with_edits_pays_once(tmp_path: Path) -> None:
         assert interrupt["reason"] == "tool_call"
         edited = {"approved": True, "editedArgs": {"amount": 850, "to": "the landlord"}}
         assert valid_text(answer(server, "r3", gated[-1], edited)) == "Paid 850 to the landlord: transfer 1."
+        messages = server.get("/threads/thread").json()["messages"]
+        assert [message["role"] for message in messages] == ["user", "assistant", "tool", "assistant"]  # with the call
 
         asked = server.events(thread_id="other", messages=[user_json("m1", "Pay the rent")])
         gated = answer(server, "r2", asked[-1], {"amount": 900}, "other")
