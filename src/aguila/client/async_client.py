@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterable, Mapping
 from contextlib import aclosing
-from types import GeneratorType
 from typing import Any, Self
 from weakref import ref
 
@@ -16,9 +15,8 @@ from aguila.client.drivers.effects import Program
 from aguila.client.files import FileLike, read_file
 from aguila.client.requests.branches import ThreadTree, fetch_branch, fetch_fork, fetch_tree
 from aguila.client.requests.threads import ThreadFilter, ThreadInfo, change_thread, list_page, remove_thread
-from aguila.client.runs.run import RunBase, RunResult, RunSlot
+from aguila.client.runs.run import RunBase, RunResult
 from aguila.client.runs.thread import ThreadBase
-from aguila.client.settings import ClientCore
 from aguila.client.transports.base import AsyncTransport, Timeouts
 from aguila.protocol import AgentCapabilities, Event, Message, RunAgentInput, State
 from aguila.protocol.parts import MediaPart
@@ -111,24 +109,13 @@ class AsyncClient(ClientBase[AsyncTransport]):
         await self.close()
 
 
-class AsyncClientRun(RunBase):
+class AsyncClientRun(RunBase[AsyncDriver]):
     """A run: ``async for event in run``, or ``result = await run``. ``async with run`` closes it at the end."""
-
-    def __init__(
-        self,
-        thread: AsyncThread,
-        slot: RunSlot,
-        core: ClientCore[AsyncTransport],
-        program: Program[RunResult],
-        description: str,
-    ) -> None:
-        super().__init__(thread, slot, program, description)
-        self._core = core
-        self._driver: AsyncDriver | None = None
 
     def __aiter__(self) -> AsyncGenerator[Event, None]:
         abandoned = self._begin()
-        iterator = self._events(abandoned)
+        driver = self._driver = AsyncDriver(self._core)
+        iterator = driver.follow(self._execution, abandoned)
         # Only a weak reference: when the caller leaves the loop, the iterator is collected and closed at once.
         self._iterator = ref(iterator)
         return iterator
@@ -146,8 +133,7 @@ class AsyncClientRun(RunBase):
 
     async def close(self) -> None:
         """Disconnect. The run continues on the server."""
-        self._has_begun = self.is_closed = True
-        self._program.close()
+        self._leave()
         if self._driver is not None:
             await self._driver.close()
 
@@ -156,39 +142,6 @@ class AsyncClientRun(RunBase):
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    async def _events(self, abandoned: Any) -> AsyncGenerator[Event, None]:
-        if abandoned is not None and not abandoned.is_closed:
-            await abandoned.close()
-        driver = self._driver = AsyncDriver(self._core)
-        program, result = self._program, None
-        try:
-            while True:
-                try:
-                    effect = program.send(result)
-                    while effect.__class__ is not GeneratorType:
-                        try:
-                            result = await driver.perform(effect)
-                        except Exception as error:  # noqa: BLE001 - raised again unless the program handles it
-                            effect = program.throw(self._core.transport_failure(error))
-                        else:
-                            effect = program.send(result)
-                except StopIteration as stop:
-                    self._outcome = stop.value
-                    return
-                except MemoryError as error:
-                    self._outcome = self._core.out_of_memory(self._thread.conversation)
-                    raise self._outcome from error
-                except Exception as error:
-                    self._outcome = error
-                    raise
-                for event in effect:
-                    yield event
-                result = None
-        finally:
-            self.is_closed = True
-            program.close()
-            await driver.close()
 
 
 class AsyncThread(ThreadBase[AsyncTransport, AsyncClientRun]):

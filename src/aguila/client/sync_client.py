@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import closing
-from types import GeneratorType
 from typing import Any, Self
 from weakref import ref
 
@@ -15,9 +14,8 @@ from aguila.client.drivers.sync_driver import SyncDriver
 from aguila.client.files import FileLike
 from aguila.client.requests.branches import ThreadTree, fetch_branch, fetch_fork, fetch_tree
 from aguila.client.requests.threads import ThreadFilter, ThreadInfo, change_thread, list_page, remove_thread
-from aguila.client.runs.run import RunBase, RunResult, RunSlot
+from aguila.client.runs.run import RunBase, RunResult
 from aguila.client.runs.thread import ThreadBase
-from aguila.client.settings import ClientCore
 from aguila.client.transports.base import Timeouts, Transport
 from aguila.protocol import AgentCapabilities, Event, Message, RunAgentInput, State
 from aguila.protocol.parts import MediaPart
@@ -108,24 +106,13 @@ class Client(ClientBase[Transport]):
         self.close()
 
 
-class ClientRun(RunBase):
+class ClientRun(RunBase[SyncDriver]):
     """A run: ``for event in run``, or ``run.result()``. ``with run`` closes it at the end."""
-
-    def __init__(
-        self,
-        thread: Thread,
-        slot: RunSlot,
-        core: ClientCore[Transport],
-        program: Program[RunResult],
-        description: str,
-    ) -> None:
-        super().__init__(thread, slot, program, description)
-        self._core = core
-        self._driver: SyncDriver | None = None
 
     def __iter__(self) -> Generator[Event, None, None]:
         abandoned = self._begin()
-        iterator = self._events(abandoned)
+        driver = self._driver = SyncDriver(self._core)
+        iterator = driver.follow(self._execution, abandoned)
         # Only a weak reference: when the caller leaves the loop, the iterator is collected and closed at once.
         self._iterator = ref(iterator)
         return iterator
@@ -140,8 +127,7 @@ class ClientRun(RunBase):
 
     def close(self) -> None:
         """Disconnect. The run continues on the server."""
-        self._has_begun = self.is_closed = True
-        self._program.close()
+        self._leave()
         if self._driver is not None:
             self._driver.close()
 
@@ -150,38 +136,6 @@ class ClientRun(RunBase):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _events(self, abandoned: Any) -> Generator[Event, None, None]:
-        if abandoned is not None and not abandoned.is_closed:
-            abandoned.close()
-        driver = self._driver = SyncDriver(self._core)
-        program, result = self._program, None
-        try:
-            while True:
-                try:
-                    effect = program.send(result)
-                    while effect.__class__ is not GeneratorType:
-                        try:
-                            result = driver.perform(effect)
-                        except Exception as error:  # noqa: BLE001 - raised again unless the program handles it
-                            effect = program.throw(self._core.transport_failure(error))
-                        else:
-                            effect = program.send(result)
-                except StopIteration as stop:
-                    self._outcome = stop.value
-                    return
-                except MemoryError as error:
-                    self._outcome = self._core.out_of_memory(self._thread.conversation)
-                    raise self._outcome from error
-                except Exception as error:
-                    self._outcome = error
-                    raise
-                yield from effect
-                result = None
-        finally:
-            self.is_closed = True
-            program.close()
-            driver.close()
 
 
 class Thread(ThreadBase[Transport, ClientRun]):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Coroutine
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
+from types import GeneratorType
 from typing import Any, TypeVar
 
 from aguila.chat.tools import FunctionTool
@@ -22,11 +23,12 @@ from aguila.client.drivers.effects import (
     Read,
     Sleep,
 )
+from aguila.client.drivers.execution import Execution
 from aguila.client.settings import ClientCore, auth_headers
 from aguila.client.tools import PlannedCall
 from aguila.client.transports.base import AsyncResponse, AsyncTransport
 from aguila.errors import AuthFailed, TransportFailed
-from aguila.protocol import ToolMessage
+from aguila.protocol import Event, ToolMessage
 
 T = TypeVar("T")
 
@@ -41,22 +43,28 @@ class AsyncDriver:
         self._timer = WaitTimer()
 
     async def finish(self, program: Program[T]) -> T:
-        """Drive a program to its end and return its result."""
+        """Drive a program without events to its end and return its result."""
+        execution = Execution(self.core, program)
+        async for _ in self.follow(execution):
+            pass
+        return execution.outcome
+
+    async def follow(self, execution: Execution[Any], abandoned: Any = None) -> AsyncGenerator[Event, None]:
+        """Drive a program to its end and yield its events. First close an ``abandoned`` run of the same thread."""
+        if abandoned is not None and not abandoned.is_closed:
+            await abandoned.close()
         try:
-            effect = program.send(None)
-            while True:
+            for effect in execution.effects():
+                if effect.__class__ is GeneratorType:
+                    for event in effect:
+                        yield event
+                    continue
                 try:
-                    result = await self.perform(effect)
-                except Exception as error:  # noqa: BLE001 - raised again unless the program handles it
-                    effect = program.throw(self.core.transport_failure(error))
-                else:
-                    effect = program.send(result)
-        except StopIteration as stop:
-            return stop.value
-        except MemoryError as error:
-            raise self.core.out_of_memory() from error
+                    execution.result = await self.perform(effect)
+                except Exception as error:  # noqa: BLE001 - raised by ``effects`` unless the program handles it
+                    execution.failure = error
         finally:
-            program.close()
+            execution.close()
             await self.close()
 
     async def perform(self, effect: Any) -> Any:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from inspect import isawaitable
+from types import GeneratorType
 from typing import Any, TypeVar
 
 from aguila.client.drivers.effects import (
@@ -21,11 +23,12 @@ from aguila.client.drivers.effects import (
     Read,
     Sleep,
 )
+from aguila.client.drivers.execution import Execution
 from aguila.client.settings import ClientCore, auth_headers
 from aguila.client.tools import PlannedCall
 from aguila.client.transports.base import Response, Transport
 from aguila.errors import AuthFailed
-from aguila.protocol import ToolMessage
+from aguila.protocol import Event, ToolMessage
 
 T = TypeVar("T")
 
@@ -40,22 +43,27 @@ class SyncDriver:
         self._response: Response | None = None
 
     def finish(self, program: Program[T]) -> T:
-        """Drive a program to its end and return its result."""
+        """Drive a program without events to its end and return its result."""
+        execution = Execution(self.core, program)
+        for _ in self.follow(execution):
+            pass
+        return execution.outcome
+
+    def follow(self, execution: Execution[Any], abandoned: Any = None) -> Generator[Event]:
+        """Drive a program to its end and yield its events. First close an ``abandoned`` run of the same thread."""
+        if abandoned is not None and not abandoned.is_closed:
+            abandoned.close()
         try:
-            effect = program.send(None)
-            while True:
+            for effect in execution.effects():
+                if effect.__class__ is GeneratorType:
+                    yield from effect
+                    continue
                 try:
-                    result = self.perform(effect)
-                except Exception as error:  # noqa: BLE001 - raised again unless the program handles it
-                    effect = program.throw(self.core.transport_failure(error))
-                else:
-                    effect = program.send(result)
-        except StopIteration as stop:
-            return stop.value
-        except MemoryError as error:
-            raise self.core.out_of_memory() from error
+                    execution.result = self.perform(effect)
+                except Exception as error:  # noqa: BLE001 - raised by ``effects`` unless the program handles it
+                    execution.failure = error
         finally:
-            program.close()
+            execution.close()
             self.close()
 
     def perform(self, effect: Any) -> Any:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 from weakref import ref
 
 import msgspec
 
 from aguila.chat.user_text import last_user_text
 from aguila.client.drivers.effects import Program
+from aguila.client.drivers.execution import Execution
+from aguila.client.settings import ClientCore
 from aguila.errors import IllegalStep, StreamTruncated
 from aguila.protocol import AssistantMessage, Interrupt, Message, State, TokenUsage, ToolCall
 from aguila.stream import Conversation
@@ -17,6 +19,8 @@ from aguila.stream import Conversation
 if TYPE_CHECKING:
     from aguila.client.runs.thread_state import ThreadState
 
+
+DriverT = TypeVar("DriverT")
 
 Outcome = Literal["success", "interrupt", "cancelled"]
 """How a run ends that does not fail; a run that fails raises."""
@@ -75,7 +79,7 @@ class RunSlot:
     """The place for the one run that a thread can have at a time."""
 
     def __init__(self) -> None:
-        self.run: RunBase | None = None
+        self.run: RunBase[Any] | None = None
 
     @property
     def is_taken(self) -> bool:
@@ -83,29 +87,36 @@ class RunSlot:
         return self.run is not None and self.run.is_on
 
 
-class RunBase:
+class RunBase(Generic[DriverT]):
     """One run, to be iterated or finished once. Nothing is sent before that.
 
     Leaving the loop only disconnects: the run continues on the server. ``thread.cancel`` cancels it.
     """
 
-    def __init__(self, thread: ThreadState, slot: RunSlot, program: Program[RunResult], description: str) -> None:
-        self.is_closed = False
+    def __init__(
+        self, thread: ThreadState, slot: RunSlot, core: ClientCore[Any], program: Program[RunResult], description: str
+    ) -> None:
         self._thread = thread
         self._slot = slot
-        self._program = program
+        self._core = core
+        self._execution = Execution(core, program, lambda: thread.conversation)
+        self._driver: DriverT | None = None
         self._description = description
         self._has_begun = False
         self._was_refused = False  # the caller has got an error that says why nothing was sent
         self._iterator: ref[Any] | None = None
-        self._outcome: RunResult | BaseException | None = None
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the run is not followed any more."""
+        return self._execution.is_closed
 
     @property
     def is_on(self) -> bool:
         """Whether the run has begun, has not ended, and is still followed."""
         return self._has_begun and not self.is_closed and self._iterator is not None and self._iterator() is not None
 
-    def _begin(self) -> RunBase | None:
+    def _begin(self) -> RunBase[Any] | None:
         """Take the thread's slot. Return the run that had it before. Raise ``IllegalStep`` if that is in progress."""
         if self._has_begun:
             raise IllegalStep(f"{self._description} can be followed once; call it again for another run", rule="IN-1")
@@ -118,18 +129,24 @@ class RunBase:
         abandoned, self._slot.run = self._slot.run, self
         return abandoned
 
+    def _leave(self) -> None:
+        """End the program. A run that has not begun cannot begin any more."""
+        self._has_begun = True
+        self._execution.close()
+
     def _finished(self) -> RunResult:
-        if self._outcome is None:
+        outcome = self._execution.outcome
+        if outcome is None:
             error = StreamTruncated("the run was left before its end")
             error.conversation = self._thread.conversation
             raise error
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        return self._outcome
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def __del__(self) -> None:
         if not self._has_begun:
-            self._program.close()
+            self._execution.close()
             if not self._was_refused:
                 problem = f"{self._description} was neither iterated nor finished: nothing was sent"
                 warnings.warn(problem, RuntimeWarning, 2)

@@ -43,7 +43,7 @@ from aguila.protocol import (
 from aguila.stream import Consumer, Conversation, aggregate_token_usage
 from aguila.stream.json_values import check_json
 
-RunT = TypeVar("RunT", bound=RunBase)
+RunT = TypeVar("RunT", bound=RunBase[Any])
 
 
 class ThreadBase(ThreadAnswers, ABC, Generic[TransportT, RunT]):
