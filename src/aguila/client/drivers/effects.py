@@ -71,3 +71,21 @@ class CallTools(msgspec.Struct, frozen=True):
 
 Program = Generator[Any, Any, T]
 """A piece of the client's logic: yields effects, is sent their results, and returns a ``T``."""
+
+
+def offloaded(work: Callable[[], T]) -> Program[T]:
+    """Run slow work off the event loop. What it raises is raised here and not in the driver."""
+    failure: Exception | None = None
+
+    def attempt() -> T | None:
+        nonlocal failure
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001 - raised below
+            failure = error
+            return None
+
+    result = yield Compute(attempt)
+    if failure is not None:
+        raise failure
+    return result

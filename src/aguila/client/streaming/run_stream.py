@@ -18,40 +18,30 @@ incomplete, unless the server gave the run an id of its own. A run that starts a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from aguila.client.drivers.effects import Close, Compute, GiveWay, Head, Program, Read, Sleep
+from aguila.client.drivers.effects import Close, Head, Program, Read, Sleep, offloaded
 from aguila.client.middleware import Chain
 from aguila.client.requests.http_requests import explain_failure, open_response, read_body, rejection
 from aguila.client.requests.response_budget import ResponseBudget
 from aguila.client.requests.urls import merge_headers
-from aguila.client.streaming.cursor import Cursor
+from aguila.client.streaming.frame_consumer import FrameConsumer
 from aguila.client.streaming.read_limits import ReadLimits
 from aguila.client.streaming.response_reader import ResponseReader, is_unspecific, reader_for
 from aguila.client.transports.base import Request
-from aguila.codec import EventDecoder
-from aguila.codec.dialects import predates_subagents, strip_subagents
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.notices import Notice
 from aguila.codec.sse import Frame
 from aguila.errors import AguilaError, HTTPRejected, LimitExceeded, ProtocolError, StreamTruncated, TransportFailed
 from aguila.offload import LARGE_JSON
-from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
-from aguila.stream.consumer import Raw
 
 if TYPE_CHECKING:
     from aguila.client.settings import Settings
-
-T = TypeVar("T")
-
-_MAX_FRAMES = 512
-"""How many events are consumed in one turn of the event loop: 11 ms, if each is unknown and reported. A turn costs as
-much as 15 deltas."""
 
 _MAX_PARSED = 2 * LARGE_JSON
 """Bytes of frames that are parsed without offloading: more than one read and the beginning of an event."""
@@ -59,7 +49,6 @@ _MAX_PARSED = 2 * LARGE_JSON
 _MAX_BODY = 1 << 20  # bytes of a response that is not a stream
 _RETRIABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_STARTED = frozenset({429, 503})  # the request was not carried out, and Retry-After says when to send it again
-_BOUNDARIES: frozenset[Any] = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})
 _LOG_HEADERS: dict[str, str | None] = {"Accept": SSE_MEDIA_TYPE, "Content-Type": None}
 
 
@@ -95,27 +84,12 @@ class RunStream:
         self._unspecific: Head | None = None  # head of a response that may not be a stream, until its first event
         self._attempts = 0
         self._budget = ResponseBudget(settings)
-        self._is_resumed = False
-        self._has_run_ended = False  # the stream may still be open
-        self._is_done = False  # the rest of the stream is not needed
-        self._failure: Exception | None = None  # of consuming; raised by ``_read``
         self._known_runs = len(consumer.conversation.runs)
         self._use(consumer)
 
     def _use(self, consumer: Consumer) -> None:
         """Read everything from here on with this consumer."""
-        settings = self._settings
-        is_old_peer = predates_subagents(settings.peer_version)
-        self._consumer = consumer
-        self._cursor = Cursor()
-        self._consumed = 0
-        self._last_run_id: str | None = None
-        consumer.on_run_started = self._refuse_later_run
-        self._old_peer_decoder = (
-            EventDecoder(compat=settings.compat, warn=settings.warn, max_size=settings.max_size)
-            if is_old_peer
-            else None
-        )
+        self._received = FrameConsumer(self._settings, consumer, self._chain, self.run_id)
 
     def follow(self, request: Request) -> Program[None]:
         """Send the request and deliver the events. Raise everything that can end a run but its own RUN_ERROR."""
@@ -123,7 +97,7 @@ class RunStream:
             yield from self._follow(request)
         except LimitExceeded as error:
             yield Close()
-            error.conversation = self._consumer.conversation
+            error.conversation = self._received.consumer.conversation
             raise
 
     def _follow(self, request: Request) -> Program[None]:
@@ -137,9 +111,9 @@ class RunStream:
             self._may_have_started = error.was_sent
         else:
             dropped = yield from self._read(reader)
-        while not self._is_complete:
+        while not self._received.is_complete:
             substitute = None if dropped is not None else self._substitute_run_id()
-            consumed = self._consumed
+            consumed = self._received.consumed
             try:
                 reader = yield from self._reconnect(request, dropped)
             except StreamTruncated as error:
@@ -148,28 +122,21 @@ class RunStream:
                     raise
                 return self._accept_substitute(substitute)
             dropped = yield from self._read(reader)
-            if substitute is not None and dropped is None and consumed == self._consumed:
+            if substitute is not None and dropped is None and consumed == self._received.consumed:
                 return self._accept_substitute(substitute)
         return None
 
     # Which run it is
-
-    @property
-    def _is_complete(self) -> bool:
-        """Whether the requested run has ended. A replayed run before it does not count (TRN-7)."""
-        return self._consumer.is_ended and self._is_requested_run()
-
-    def _is_requested_run(self) -> bool:
-        return self.run_id is None or self._last_run_id is None or self._last_run_id == self.run_id
 
     def _substitute_run_id(self) -> str | None:
         """Return the only run of a stream that ended without the requested run, if it can be that run.
 
         Servers that choose their own run ids break IN-3. A run that the thread already had is a replayed one.
         """
-        runs = self._consumer.conversation.runs
+        consumer = self._received.consumer
+        runs = consumer.conversation.runs
         earlier, new = runs[: self._known_runs], runs[self._known_runs :]
-        if not self._consumer.is_ended or len(new) != 1 or any(run.run_id == new[0].run_id for run in earlier):
+        if not consumer.is_ended or len(new) != 1 or any(run.run_id == new[0].run_id for run in earlier):
             return None
         return new[0].run_id
 
@@ -177,13 +144,6 @@ class RunStream:
         message = f"the server ran {run_id!r} instead of the requested run {self.run_id!r}: it is accepted as that run"
         self._settings.warn(Notice(rule="IN-3", message=message))
         self.run_id = run_id
-
-    def _refuse_later_run(self, event: RunStartedEvent) -> None:
-        """Raise ``_LaterRun`` for a run that starts after the requested one (IN-1)."""
-        if self._consumer.is_ended and self._last_run_id == self.run_id and event.run_id != self.run_id:
-            message = f"the run {event.run_id!r} started after the requested run, which has to be last: it is skipped"
-            self._settings.warn(Notice(rule="IN-1", message=message, event_type="RUN_STARTED"))
-            raise _LaterRun
 
     # Opening
 
@@ -233,8 +193,8 @@ class RunStream:
 
     def _read(self, reader: ResponseReader) -> Program[AguilaError | None]:
         """Deliver the events of one connection. Return the error that broke it; None if it ended in order."""
-        timeouts = self._settings.timeouts
-        limits = ReadLimits(timeouts, self._settings.clock, has_events=self._consumed > 0)
+        timeouts, received = self._settings.timeouts, self._received
+        limits = ReadLimits(timeouts, self._settings.clock, has_events=received.consumed > 0)
         unread = bytearray()  # the body of a response that may not be a stream
         while True:
             wait = self._budget.shorten(limits.next_wait())
@@ -251,7 +211,7 @@ class RunStream:
             # An incomplete event is copied and parsed when it ends. A large one would block the event loop.
             size = reader.buffered + len(data)
             parse = partial(reader.feed, data) if data else partial(self._last_frames, reader)
-            frames = parse() if size <= _MAX_PARSED else (yield from _offloaded(parse))
+            frames = parse() if size <= _MAX_PARSED else (yield from offloaded(parse))
             self._budget.spend(len(data), len(frames))
             if self._unspecific is not None:
                 if len(unread) < _MAX_BODY:
@@ -260,14 +220,15 @@ class RunStream:
             if frames and self._is_new_frame is not None:
                 frames = self._without_repeated(frames, self._is_new_frame)
             if frames:
-                self._has_run_ended = False
-                yield from self._deliver(frames, size)
-                if self._failure is not None:
-                    raise self._failure
-                if self._is_done:
+                yield from received.deliver(frames, size)
+                if received.failure is not None:
+                    raise received.failure
+                if self._restart is None or received.cursor.can_resume:  # the same beginning again is not progress
+                    self._attempts = 0
+                if received.is_done:
                     yield Close()
                     return None
-                limits.events_arrived(has_ended=self._has_run_ended)
+                limits.events_arrived(has_ended=received.has_run_ended)
             if reader.error is not None:
                 raise reader.error
             if not data:
@@ -278,7 +239,7 @@ class RunStream:
         try:
             return reader.close()
         except StreamTruncated as error:
-            if self._is_complete:
+            if self._received.is_complete:
                 raise ProtocolError(f"after the run had ended, {error}", rule="LIFE-16") from None
             return []
 
@@ -300,106 +261,11 @@ class RunStream:
                 self._is_new_frame = None
                 return frames[index:]
             if not self._repeated:
-                message = f"the server repeated events, although it was asked for those after {self._cursor.id!r}"
+                after = self._received.cursor.id
+                message = f"the server repeated events, although it was asked for those after {after!r}"
                 self._settings.warn(Notice(rule="SSE-13", message=f"{message}: they are dropped"))
             self._repeated += 1
         return []
-
-    # Delivering. The caller may leave after any event. So each event is consumed when the caller asks for it, by a
-    # generator that the drivers iterate. An error is kept in ``_failure`` and raised by ``_read``.
-
-    def _deliver(self, frames: list[Frame], size: int) -> Program[None]:
-        """Yield generators of the events in these frames, of at most ``size`` bytes. Other tasks may run in between."""
-        is_changed = bool(self._chain) or self._old_peer_decoder is not None
-        for slice_ in _slices(frames, size):
-            if slice_[0] is not frames[0]:
-                yield GiveWay()
-            if is_changed:
-                yield self._consume_changed(slice_)
-            elif len(slice_[0].data) > LARGE_JSON:
-                events = yield from _offloaded(partial(self._consumer.decode, slice_[0].data))
-                yield self._consume_decoded(slice_[0], events)
-            else:
-                yield self._consume(slice_)
-            if self._failure is not None or self._is_done:
-                return
-
-    def _consume(self, frames: list[Frame]) -> Iterator[Event]:
-        """Yield the events of frames that no middleware sees."""
-        try:
-            yield from self._consumer.feed_all([frame.data for frame in frames], self._is_over)
-        except _LaterRun:
-            self._is_done = True
-            return
-        except Exception as error:  # noqa: BLE001 - raised again by ``_read``
-            self._failure = error
-            return
-        self._count(frames)
-
-    def _consume_decoded(self, frame: Frame, events: Sequence[Event]) -> Iterator[Event]:
-        """Yield the events of a frame that was decoded already."""
-        try:
-            for event in self._consumer.apply(events):
-                yield event
-                if event.__class__ in _BOUNDARIES:
-                    self._is_over(event)
-        except _LaterRun:
-            self._is_done = True
-            return
-        except Exception as error:  # noqa: BLE001 - raised again by ``_read``
-            self._failure = error
-            return
-        self._count([frame])
-
-    def _consume_changed(self, frames: list[Frame]) -> Iterator[Event]:
-        """Yield the events of frames after middleware and the conversion for an older peer."""
-        try:
-            for frame in frames:
-                is_over = False
-                for raw in self._changed(frame.data):
-                    for event in self._consumer.feed(raw):
-                        yield event
-                        is_over = event.__class__ in _BOUNDARIES and self._is_over(event)
-                self._count([frame])
-                if is_over:
-                    return
-        except _LaterRun:
-            self._is_done = True
-        except Exception as error:  # noqa: BLE001 - raised again by ``_read``
-            self._failure = error
-
-    def _changed(self, data: bytes) -> Iterator[Raw]:
-        """Yield the events that middleware, and the conversion for an older peer, make of one (PROC-7, ERA-4)."""
-        for raw in self._chain.event(data) if self._chain else (data,):
-            if self._old_peer_decoder is None:
-                yield raw
-                continue
-            for event in self._old_peer_decoder.feed(raw):
-                stripped = strip_subagents(event, self._settings.warn)
-                if stripped is not None:
-                    yield stripped
-
-    def _count(self, frames: list[Frame]) -> None:
-        """Note that frames were consumed. Not earlier: if the connection breaks before, they are requested again."""
-        self._consumed += len(frames)
-        if self._cursor.advance(frames):
-            self._settings.server.sends_ids = True
-        if self._restart is None or self._cursor.can_resume:  # the same beginning again is not progress
-            self._attempts = 0
-
-    def _is_over(self, event: Any) -> bool:
-        """Return whether the stream need not be read after this boundary event.
-
-        A replayed run before the requested one ends nothing (IN-1). A late RUN_ERROR may follow the requested run on
-        its own stream (LIFE-15). The log, from which a stream is resumed, may continue with other runs.
-        """
-        if event.__class__ is RunStartedEvent:
-            self._last_run_id = event.run_id
-            self._has_run_ended = False
-        else:
-            self._has_run_ended = self._is_requested_run()
-            self._is_done = self._is_resumed and self._has_run_ended
-        return self._is_done
 
     # Reconnecting
 
@@ -416,7 +282,7 @@ class RunStream:
             delay = policy.delay(self._attempts, settings.random())
             yield from self._sleep(max(policy.asked_pause(dropped) or 0.0, delay))
             self._attempts += 1
-            self._is_resumed = True
+            self._received.is_resumed = True
             try:
                 return (yield from self._open_rest(request))
             except TransportFailed as error:
@@ -429,8 +295,8 @@ class RunStream:
 
     def _open_rest(self, request: Request) -> Program[ResponseReader]:
         """Open the missing part: the log after the cursor, the stream from its beginning, or the run."""
-        if self._consumed and self._cursor.can_resume:
-            self._is_new_frame, self._repeated = self._cursor.new_frame_test(), 0
+        if self._received.consumed and self._received.cursor.can_resume:
+            self._is_new_frame, self._repeated = self._received.cursor.new_frame_test(), 0
             try:
                 return (yield from self._open(self._log_request(request)))
             except HTTPRejected as error:
@@ -438,7 +304,6 @@ class RunStream:
                     raise
                 return (yield from self._join_again(request, error, self._rehydrate))
         if self._restart is not None:
-            self._is_resumed = False
             self._use(self._restart())
             return (yield from self._open(request))
         return (yield from self._find_or_send_again(request, self.run_id))
@@ -452,13 +317,12 @@ class RunStream:
         except HTTPRejected:
             raise gone from None
         self._is_new_frame = None
-        self._is_resumed = False
         self._use(rehydrate())
         return reader
 
     def _can_reconnect(self, dropped: AguilaError | None) -> bool:
         """Return whether a request exists that cannot lose or repeat an event, or start a run twice."""
-        if self._consumed and not self._cursor.can_resume and self._restart is None:
+        if self._received.consumed and not self._received.cursor.can_resume and self._restart is None:
             return False
         if self._settings.server.sends_ids:
             return True
@@ -474,7 +338,7 @@ class RunStream:
                 # A 404 of an unknown server can mean anything, even if it looks like ours.
                 if error.status != 404 or error.code != "not_found" or not self._settings.server.sends_ids:
                     raise
-        self._is_resumed = False
+        self._received.is_resumed = False
         try:
             return (yield from self._open(request))
         except TransportFailed as error:
@@ -486,7 +350,7 @@ class RunStream:
             raise
 
     def _log_request(self, request: Request) -> Request:
-        headers = merge_headers(request.headers, {**_LOG_HEADERS, "Last-Event-ID": self._cursor.id})
+        headers = merge_headers(request.headers, {**_LOG_HEADERS, "Last-Event-ID": self._received.cursor.id})
         url = self._settings.stream_route("threads", self._thread_id, "events")
         return Request(method="GET", url=url, headers=headers)
 
@@ -508,46 +372,9 @@ class RunStream:
 
     def _truncated(self, dropped: AguilaError | None, more: str = "") -> StreamTruncated:
         why = "it ended without a terminal event" if dropped is None else str(dropped)
-        has_begun = self._consumed or dropped is None
+        has_begun = self._received.consumed or dropped is None
         what = "the run was cut off" if has_begun else "no event of the run arrived, and it may have started"
         error = StreamTruncated(f"{what}: {why}{more}")
-        error.conversation = self._consumer.conversation
+        error.conversation = self._received.consumer.conversation
         error.__cause__ = dropped
         return error
-
-
-class _LaterRun(Exception):
-    """A run started after the requested one: it is not consumed, and the stream is left."""
-
-
-def _slices(frames: list[Frame], size: int) -> Iterator[list[Frame]]:
-    """Split frames of at most ``size`` bytes into slices of few and small ones. A large frame is a slice of its own."""
-    if size <= LARGE_JSON:
-        for start in range(0, len(frames), _MAX_FRAMES):
-            yield frames[start : start + _MAX_FRAMES]
-        return
-    start = size = 0
-    for at, frame in enumerate(frames):
-        size += len(frame.data)
-        if at - start == _MAX_FRAMES or (size > LARGE_JSON and at > start):
-            yield frames[start:at]
-            start, size = at, len(frame.data)
-    yield frames[start:]
-
-
-def _offloaded(work: Callable[[], T]) -> Program[T]:
-    """Run slow work off the event loop. What it raises is raised here and not in the driver."""
-    failure: Exception | None = None
-
-    def attempt() -> T | None:
-        nonlocal failure
-        try:
-            return work()
-        except Exception as error:  # noqa: BLE001 - raised below
-            failure = error
-            return None
-
-    result = yield Compute(attempt)
-    if failure is not None:
-        raise failure
-    return result
