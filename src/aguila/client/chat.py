@@ -16,10 +16,10 @@ questions of the agent                contents of the last message of the respon
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 import msgspec
@@ -376,11 +376,8 @@ async def _respond(
 ) -> ChatResponse:
     not_new = {(message.role, message.id) for message in known}
     new = [message for message in result.messages if (message.role, message.id) not in not_new]
-    has_parts = any(isinstance(getattr(message, "content", None), list) for message in new)
-    if has_parts:
-        messages = await asyncio.to_thread(as_chat_messages, new, warn=warn)
-    else:
-        messages = as_chat_messages(new, warn=warn)
+    convert = partial(as_chat_messages, new, warn=warn)
+    messages = await offload(convert) if is_large(new) else convert()
     if questions:
         messages.append(ChatMessage("assistant", questions))
     pending = {call.id for call in result.pending_tool_calls}

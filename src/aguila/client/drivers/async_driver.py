@@ -28,6 +28,7 @@ from aguila.client.settings import ClientCore, auth_headers
 from aguila.client.tools import PlannedCall
 from aguila.client.transports.base import AsyncResponse, AsyncTransport
 from aguila.errors import AuthFailed, TransportFailed
+from aguila.offload import offload
 from aguila.protocol import Event, ToolMessage
 
 T = TypeVar("T")
@@ -96,7 +97,7 @@ class AsyncDriver:
         if kind is GiveWay:
             return await asyncio.sleep(0)
         if kind is Compute:
-            return await asyncio.to_thread(effect.work)
+            return await offload(effect.work)
         assert kind is CallTools  # noqa: S101
         for planned in effect.calls:
             await _confirm(planned)
