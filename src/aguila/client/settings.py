@@ -102,8 +102,16 @@ class ClientCore(Generic[TransportT]):
             raise TransportFailed("the client was closed", was_sent=error is not None) from error
 
     def transport_failure(self, error: Exception) -> TransportFailed:
-        """Return a failure of the transport, which the program handles. Raise any other error."""
+        """Return a failure of the transport, which the program handles. Raise any other error.
+
+        A lack of memory is raised as such, also if a library reports it as a broken connection.
+        """
         self.check_open(error)
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, MemoryError):
+                raise cause
+            cause = cause.__cause__
         if not isinstance(error, TransportFailed):
             raise error
         return error

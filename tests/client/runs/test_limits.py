@@ -11,8 +11,8 @@ from builders import run_started_json
 from scripted_server import Answer, ScriptedServer, frame
 from waiting import DEADLINE
 
-from aguila.client import Reconnect
-from aguila.errors import LimitExceeded
+from aguila.client import Client, Reconnect
+from aguila.errors import LimitExceeded, TransportFailed
 
 CUSTOM = frame({"type": "CUSTOM", "name": "x", "value": 1})
 
@@ -103,7 +103,7 @@ OUT_OF_MEMORY = """
 import asyncio, resource, sys
 from pathlib import Path
 from aguila.client import AsyncClient, Client
-from aguila.errors import LimitExceeded
+from aguila.errors import LimitExceeded, TransportFailed
 
 url, name, what = sys.argv[1:]
 options = {"max_size": 1 << 40, "max_bytes": 1 << 40, "reconnect": None, "options": {"verify": False}}
@@ -132,6 +132,25 @@ else:
     except LimitExceeded as error:
         report(error)
 """
+
+
+class _OutOfMemory:
+    """A transport whose library reports a lack of memory as a broken connection, as anyio does."""
+
+    def send(self, request, timeout):
+        try:
+            raise OSError("read error") from MemoryError()
+        except OSError as error:
+            raise TransportFailed("read error") from error
+
+    def close(self):
+        pass
+
+
+def test_a_lack_of_memory_that_breaks_the_connection_is_not_a_lost_connection():
+    with pytest.raises(LimitExceeded, match="lower max_bytes") as caught:
+        Client("http://127.0.0.1:9", transport=_OutOfMemory()).thread("t").refresh()
+    assert caught.value.limit == "max_bytes"
 
 
 def test_the_bytes_of_a_document_are_limited(twin):
