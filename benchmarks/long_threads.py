@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Generator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from random import Random
@@ -42,6 +42,7 @@ LONG = 2_000
 IMAGE_TURNS = 50
 ANSWER = "A few words of an answer, again and again. " * 96  # 4 KB
 CHUNK = 64
+ROUNDS = 8
 
 
 async def agent(run: Any) -> Any:
@@ -114,26 +115,47 @@ class Client:
         return encode(RunAgentInput(thread_id="t", run_id=f"r{self._turns}", messages=messages, protocol_version="1.1"))
 
 
-def build(history: HistoryMode, turns: int) -> Figures:
-    """Build a thread, then read and join it as new processes would."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "threads.db"
-        with serving(SQLiteStore(path), history) as client:
-            times = [client.turn() for _ in range(turns)]
-        read: list[float] = []
-        connect: list[float] = []
-        for _ in range(4):
-            with serving(SQLiteStore(path), history) as client:
-                read.append(client.call("GET", "/threads/t")[1])
-            with serving(SQLiteStore(path), history) as client:
-                connect.append(client.call("POST", "/connect", client.build_body([]))[1])
+class LongThread:
+    """A thread that is built, then read and joined as new processes would."""
+
+    def __init__(self, folder: Path, history: HistoryMode, turns: int) -> None:
+        self._path = folder / f"{history}-{turns}.db"
+        self._history: HistoryMode = history
+        with self._serving() as client:
+            self._turns = [client.turn() for _ in range(turns)]
+        self._file = size_of_file(self._path)
+        self._read: list[float] = []
+        self._connect: list[float] = []
+
+    def _serving(self) -> AbstractContextManager[Client]:
+        return serving(SQLiteStore(self._path), self._history)
+
+    def measure(self) -> None:
+        """Read and join it once."""
+        with self._serving() as client:
+            self._read.append(client.call("GET", "/threads/t")[1])
+        with self._serving() as client:
+            self._connect.append(client.call("POST", "/connect", client.build_body([]))[1])
+
+    @property
+    def figures(self) -> Figures:
         return Figures(
-            file=size_of_file(path),
-            read=min(read),
-            connect=min(connect),
-            first_event=min(times[-9:]),
-            early_first_event=min(times[15:24]),
+            file=self._file,
+            read=min(self._read),
+            connect=min(self._connect),
+            first_event=min(self._turns[-9:]),
+            early_first_event=min(self._turns[15:24]),
         )
+
+
+def build(*threads: tuple[HistoryMode, int]) -> list[Figures]:
+    """Build threads, then measure them in turns: a slow moment of the machine falls on all of them."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = [LongThread(Path(folder), history, turns) for history, turns in threads]
+        for _ in range(ROUNDS):
+            for thread in built:
+                thread.measure()
+        return [thread.figures for thread in built]
 
 
 def size_of_file(path: Path) -> int:
@@ -159,8 +181,7 @@ def store_image(kind: str) -> float:
 
 def rows() -> list[dict[str, Any]]:
     """Return the rows of the table."""
-    own, kept = build("client", TURNS), build("server", TURNS)
-    half, long = build("client", LONG // 2), build("client", LONG)
+    own, kept, half, long = build(("client", TURNS), ("server", TURNS), ("client", LONG // 2), ("client", LONG))
     found: list[dict[str, Any]] = []
 
     def add(name: str, value: float, most: float) -> None:
@@ -186,5 +207,5 @@ def rows() -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     count = int(sys.argv[1]) if len(sys.argv) > 1 else TURNS
-    for mode in ("client", "server"):
-        print(mode, build(mode, count))
+    for figures in build(("client", count), ("server", count)):
+        print(figures)
