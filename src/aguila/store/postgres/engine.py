@@ -110,10 +110,10 @@ class Engine:
         """The time of a test's clock; None for the database's clock."""
         return None if self._clock is None else self._clock()
 
-    def notify(self, keys: Iterable[Key]) -> None:
-        """Wake the readers of these threads in other processes."""
+    def notify(self, keys: Iterable[Key], *, delay: float = 0.0) -> None:
+        """Wake the readers of these threads in other processes, after ``delay`` seconds at the latest."""
         if self.wakeups is not None:
-            self.wakeups.notify(keys)
+            self.wakeups.notify(keys, delay=delay)
 
     def renew(self, lease: Lease, seconds: float) -> asyncio.Future[bool]:
         """Queue the renewal of a lease."""

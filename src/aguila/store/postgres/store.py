@@ -55,6 +55,9 @@ from aguila.store.shared_engine import SharedEngine
 
 _POLL_SECONDS: dict[Wakeups, float] = {"listen": 0.75, "poll": 0.15}
 
+_BEGIN_DELAY = 0.002
+"""Seconds after which other processes learn of a new run, unless it has written more before."""
+
 _TAKE_OVER = """
 WITH taken AS (SELECT thread, run, last FROM aguila.take_over($1, $2, $3, $4, $5, $6, $7, $8, $9)),
 noted AS (
@@ -160,7 +163,8 @@ class PostgresStore(Store):
         batch = Batch(begun.before + 1, tuple(new.events), to_milliseconds(begun.at), lease.token)
         engine.appends.own(lease, begun.thread, begun.run, batch.last)
         engine.feed.publish(lease, batch, size_of_rows(rows), begun=True)
-        engine.notify([(new.scope, new.thread_id)])
+        # After the response has its first event, and together with the next events of a quick agent.
+        engine.notify([(new.scope, new.thread_id)], delay=_BEGIN_DELAY)
         return lease, batch
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:

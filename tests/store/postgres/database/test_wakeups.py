@@ -70,7 +70,7 @@ async def test_a_cancel_request_reaches_the_owner_in_another_process(store: Post
 async def test_a_tail_that_gets_no_notification_catches_up_by_polling(
     store: PostgresStore, postgres: str, postgres_schema: str, wakeups: str, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(engine.Wakeups, "notify", lambda *_: None)
+    monkeypatch.setattr(engine.Wakeups, "notify", lambda *_, **__: None)
     poller = PostgresStore(postgres, schema=postgres_schema, wakeups=wakeups)  # type: ignore[arg-type]
     await poller.open()
     assert engine_of(poller)._poller._seconds < 1.0

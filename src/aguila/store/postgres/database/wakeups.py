@@ -47,6 +47,7 @@ class Wakeups:
         self._channel = f"{database.schema}_wakeups"
         self._changed: set[Key] = set()
         self._db: Any = None  # listens, and sends
+        self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
         self._listening: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -58,6 +59,7 @@ class Wakeups:
 
     async def close(self) -> None:
         """Send pending notifications and stop listening."""
+        self._start_sending()
         self._is_closed = True
         if self._sending is not None:
             await asyncio.wait([self._sending], timeout=1.0)
@@ -66,9 +68,18 @@ class Wakeups:
                 task.cancel()
                 await asyncio.wait([task])
 
-    def notify(self, keys: Iterable[Key]) -> None:
-        """Tell other processes that these threads changed."""
+    def notify(self, keys: Iterable[Key], *, delay: float = 0.0) -> None:
+        """Tell other processes that these threads changed, after ``delay`` seconds at the latest."""
         self._changed.update(keys)
+        if delay == 0.0:
+            self._start_sending()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(delay, self._start_sending)
+
+    def _start_sending(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._sending is None and self._changed and not self._is_closed:
             self._sending = asyncio.get_running_loop().create_task(self._send(), name="aguila-store-notify")
 
