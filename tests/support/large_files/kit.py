@@ -38,7 +38,7 @@ class Measured:
         script = REPOSITORY / "tests" / "support" / "large_files" / "app.py"
         self._log = (folder / "server.log").open("wb")
         self.process = subprocess.Popen([sys.executable, str(script)], env=environment, stderr=self._log)
-        self.client = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120)
+        self.client = httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=120, verify=False)
         wait_until(self._answers)
         self.post(request("warm", [b"x"], back=1))
         self.figures()
