@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -156,12 +156,32 @@ class Peer:
         self.client.close()
 
 
+class _Uvicorn(uvicorn.Server):
+    """Exits as soon as it is told to. Uvicorn's own loop looks ten times a second, and many tests would wait for it."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_told = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        ticks = 0
+        while not await self.on_tick(ticks):
+            ticks += 1
+            with suppress(TimeoutError):
+                async with asyncio.timeout(0.1):
+                    await self.is_told.wait()
+
+    def tell(self) -> None:
+        self.should_exit = True
+        self.is_told.set()
+
+
 class Server(Peer):
     """An app on uvicorn in a thread of this process."""
 
     def __init__(self, app: Any, drain: Callable[[], None] | None, **options: Any) -> None:
         config = uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", access_log=False, **options)
-        self._server = uvicorn.Server(config)
+        self._server = _Uvicorn(config)
         self._drain = drain
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -190,7 +210,8 @@ class Server(Peer):
     def stop(self) -> None:
         if self._thread.is_alive() and self._drain is not None:
             self.call(self._drain)
-        self._server.should_exit = True
+        if self._thread.is_alive():
+            self.call(self._server.tell)
         self._thread.join(DEADLINE)
         assert not self._thread.is_alive(), "the server did not stop"
         self.close()
