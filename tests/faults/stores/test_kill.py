@@ -18,7 +18,7 @@ from aguila.store import SQLiteStore
 
 pytestmark = pytest.mark.anyio
 
-WORKER = Path(__file__).parent.parent / "store" / "sqlite" / "worker.py"
+WORKER = Path(__file__).parents[2] / "store" / "sqlite" / "worker.py"
 KILLS = int(os.environ.get("AGUILA_KILLS", "12"))
 
 
