@@ -18,6 +18,7 @@ from aguila.codec.json.values import is_object
 from aguila.codec.official import to_official
 from aguila.frameworks.external.agent_input import adapter_input
 from aguila.frameworks.external.packages import load
+from aguila.frameworks.external.suspended import finished
 from aguila.frameworks.relay.events import Errors
 from aguila.frameworks.relay.iterator import from_events
 from aguila.protocol import (
@@ -25,7 +26,6 @@ from aguila.protocol import (
     Interrupt,
     ResumeEntry,
     RunFinishedCancelledOutcome,
-    RunFinishedEvent,
     RunFinishedInterruptOutcome,
     ToolMessage,
     replace,
@@ -51,7 +51,7 @@ def agent(
 
     async def events(run: Run) -> AsyncIterator[Any]:
         if any(entry.status == "cancelled" for entry in run.resume):
-            yield _finished(run, RunFinishedCancelledOutcome())
+            yield finished(run, RunFinishedCancelledOutcome())
             return
         given = await adapter_input(run)
         given = replace(given, messages=[*given.messages, *map(_answer, run.resume)], resume=None)
@@ -67,7 +67,7 @@ def agent(
                     waiting.pop(event.tool_call_id, None)
                 elif event.type == "RUN_FINISHED" and waiting:
                     interrupts = [_ask(call_id, name) for call_id, name in waiting.items()]
-                    yield _finished(run, RunFinishedInterruptOutcome(interrupts=interrupts))
+                    yield finished(run, RunFinishedInterruptOutcome(interrupts=interrupts))
                     return
                 yield event
         finally:
@@ -112,10 +112,6 @@ async def _separate_reasoning(chunks: Any) -> AsyncIterator[Any]:
         close = getattr(chunks, "aclose", None)  # a remote agent has an iterator that is no generator
         if close is not None:
             await close()
-
-
-def _finished(run: Run, outcome: Any) -> RunFinishedEvent:
-    return RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome)
 
 
 def _ask(call_id: str, name: str) -> Interrupt:

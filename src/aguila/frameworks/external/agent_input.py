@@ -8,7 +8,7 @@ from aguila.agent.run import Run, read_state
 from aguila.chat import ChatMessage, as_agui_messages, provider_history
 from aguila.chat.property_keys import SUBAGENT_RUN_ID
 from aguila.codec.official import to_official
-from aguila.protocol import PROTOCOL_VERSION, RunAgentInput, replace
+from aguila.protocol import PROTOCOL_VERSION, Message, RunAgentInput, replace
 
 
 async def adapter_input(run: Run) -> RunAgentInput:
@@ -19,12 +19,18 @@ async def adapter_input(run: Run) -> RunAgentInput:
     messages = await run.chat_messages()
     if not run.resume:
         messages = provider_history(messages, unanswered="close").messages
+    return input_of(run, run.thread_id, as_agui_messages(messages))
+
+
+def input_of(run: Run, thread_id: str, messages: list[Message]) -> RunAgentInput:
+    """Return the input of a run with these messages, and with the changes of a calling agent."""
     return RunAgentInput(
-        thread_id=run.thread_id,
+        thread_id=thread_id,
         run_id=run.run_id,
         protocol_version=PROTOCOL_VERSION,
         parent_run_id=run.parent_run_id,
-        messages=as_agui_messages(messages),
+        messages=messages,
+        # Older parsers require these, and empty means the same as absent (IN-9, IN-11).
         state=read_state(run),
         tools=run.tools,
         context=run.context,

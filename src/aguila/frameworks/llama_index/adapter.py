@@ -30,6 +30,7 @@ from aguila.codec.json.encoder import encode
 from aguila.codec.json.values import is_object
 from aguila.frameworks.external.agent_input import handoff_history
 from aguila.frameworks.external.packages import load
+from aguila.frameworks.external.suspended import finished, keep_suspended, take_suspended
 from aguila.frameworks.llama_index.ag_ui_workflow import workflow_events
 from aguila.frameworks.llama_index.messages import to_llama_index
 from aguila.frameworks.llama_index.stream import AgentStream
@@ -39,7 +40,6 @@ from aguila.protocol import (
     Event,
     Interrupt,
     RunFinishedCancelledOutcome,
-    RunFinishedEvent,
     RunFinishedInterruptOutcome,
 )
 from aguila.stream.json_values import copy_json
@@ -73,9 +73,9 @@ def agent(
 
 
 async def _agent_events(workflow: Any, run: Run, relay: RelayOptions, options: dict[str, Any]) -> AsyncIterator[Event]:
-    waiting = _take_waiting(run)
+    waiting = take_suspended(run, _SESSION)
     if any(entry.status == "cancelled" for entry in run.resume):
-        yield _finished(run, RunFinishedCancelledOutcome())
+        yield finished(run, RunFinishedCancelledOutcome())
         return
     core = load("llama_index.core.workflow", "llama-index-core")
     chosen = _for_run(workflow, run)
@@ -125,14 +125,10 @@ async def _agent_events(workflow: Any, run: Run, relay: RelayOptions, options: d
     for event in stream.close(is_suspended=bool(questions)):
         yield event
     if questions:
-        yield _finished(run, RunFinishedInterruptOutcome(interrupts=interrupts))
+        yield finished(run, RunFinishedInterruptOutcome(interrupts=interrupts))
 
 
 _NEW: Final[Any] = object()
-
-
-def _finished(run: Run, outcome: Any) -> RunFinishedEvent:
-    return RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome)
 
 
 async def _share_state(handler: Any, run: Run, relay: RelayOptions) -> None:
@@ -145,27 +141,20 @@ async def _share_state(handler: Any, run: Run, relay: RelayOptions) -> None:
 # Questions
 
 
-def _take_waiting(run: Run) -> Any:
-    """Return the workflow that waits for these answers, and remove it from the session."""
-    session = run.session
-    return session.pop(_SESSION, None) if is_object(session) else None
-
-
 async def _ask(core: Any, handler: Any, run: Run, questions: list[Any], stream: AgentStream) -> list[Interrupt]:
     """Store the context of the workflow, and return the questions that it waits for."""
-    if not is_object(run.session):
-        raise TypeError(f"run.session must be a dict to keep questions in it, not {type(run.session).__name__}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the memory is not a part of it, and is kept beside it
         context = handler.ctx.to_dict(serializer=core.JsonSerializer())
     memory = await handler.ctx.store.get("memory")
     named = {f"{run.run_id}:{at}": fields for at, fields in enumerate(questions)}
-    run.session[_SESSION] = {
+    state = {
         "context": context,
         "memory": [message.model_dump(mode="json") for message in await memory.aget_all()],
         "questions": named,
         "stream": stream.snapshot(),
     }
+    keep_suspended(run, _SESSION, state)
     return [
         Interrupt(
             id=interrupt_id,

@@ -25,6 +25,7 @@ from aguila.codec.json.values import is_object
 from aguila.errors import EncodeError
 from aguila.frameworks.external.agent_input import handoff_history
 from aguila.frameworks.external.packages import load
+from aguila.frameworks.external.suspended import finished, keep_suspended, take_suspended
 from aguila.frameworks.openai_agents.items import to_items
 from aguila.frameworks.openai_agents.stream import ItemStream
 from aguila.frameworks.relay.events import Errors
@@ -33,7 +34,6 @@ from aguila.protocol import (
     Event,
     Interrupt,
     RunFinishedCancelledOutcome,
-    RunFinishedEvent,
     RunFinishedInterruptOutcome,
 )
 
@@ -65,9 +65,9 @@ def agent(
         raise TypeError(f"openai_agents.agent() takes an agents.Agent, not {type(agent).__name__}")
 
     async def events(run: Run) -> AsyncIterator[Any]:
-        waiting = _take_waiting(run)
+        waiting = take_suspended(run, _SESSION)
         if any(entry.status == "cancelled" for entry in run.resume):
-            yield _finished(run, RunFinishedCancelledOutcome())
+            yield finished(run, RunFinishedCancelledOutcome())
             return
         sdk = load("agents", "openai-agents")
         given = context(run) if callable(context) else context
@@ -108,22 +108,12 @@ def agent(
         for event in stream.close(is_suspended=bool(interrupts)):
             yield event
         if interrupts:
-            yield _finished(run, RunFinishedInterruptOutcome(interrupts=interrupts))
+            yield finished(run, RunFinishedInterruptOutcome(interrupts=interrupts))
 
     return from_events(events, errors=errors)
 
 
-def _finished(run: Run, outcome: Any) -> RunFinishedEvent:
-    return RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome)
-
-
 # Approvals
-
-
-def _take_waiting(run: Run) -> Any:
-    """Return the SDK run that waits for these approvals, and remove it from the session."""
-    session = run.session
-    return session.pop(_SESSION, None) if is_object(session) else None
 
 
 def _ask(result: Any, asked: list[Any], run: Run, calls: dict[str, str]) -> list[Interrupt]:
@@ -131,8 +121,6 @@ def _ask(result: Any, asked: list[Any], run: Run, calls: dict[str, str]) -> list
 
     Without a question there is nothing to store: the next run has the results of front-end tools in its history.
     """
-    if not is_object(run.session):
-        raise TypeError(f"run.session must be a dict to keep approvals in it, not {type(run.session).__name__}")
     interrupts: list[Interrupt] = []
     named: dict[str, str] = {}
     for item in asked:
@@ -149,7 +137,7 @@ def _ask(result: Any, asked: list[Any], run: Run, calls: dict[str, str]) -> list
             )
         )
     state = result.to_state().to_json(context_serializer=_no_context)
-    run.session[_SESSION] = {"state": state, "interrupts": named, "calls": calls}
+    keep_suspended(run, _SESSION, {"state": state, "interrupts": named, "calls": calls})
     return interrupts
 
 

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from weakref import WeakKeyDictionary
 
 from aguila.agent.chat_values import FILE_PROVIDER
-from aguila.agent.run import Run, read_state
+from aguila.agent.run import Run
 from aguila.chat import DataContent
 from aguila.chat.own_metadata import read_own_metadata
 from aguila.client import AsyncClient
@@ -27,11 +27,11 @@ from aguila.client.transports.asgi import ASGIApp, ASGITransport
 from aguila.codec.compat.context import SPELLING
 from aguila.codec.logs import log_event
 from aguila.errors import AguilaError, HTTPRejected, ProtocolError, RunFailed, StreamTruncated
+from aguila.frameworks.external.agent_input import input_of
 from aguila.frameworks.relay.events import Errors, Raw, Relay, RelayOptions
 from aguila.frameworks.relay.upstream_check import UpstreamChecks
 from aguila.offload import LARGE, offload
 from aguila.protocol import (
-    PROTOCOL_VERSION,
     DataSource,
     Event,
     FileSource,
@@ -167,19 +167,8 @@ class Upstream:
 
     async def _input(self, run: Run) -> RunAgentInput:
         """Return the input to send: that of the run, with the changes of a calling agent."""
-        return RunAgentInput(
-            thread_id=run.thread_id if self._thread_id is None else self._thread_id(run),
-            run_id=run.run_id,
-            protocol_version=PROTOCOL_VERSION,
-            parent_run_id=run.parent_run_id,
-            messages=[await _with_data(message, run) for message in run.messages],
-            # Older parsers require these, and empty means the same as absent (IN-9, IN-11).
-            state=read_state(run),
-            tools=run.tools,
-            context=run.context,
-            forwarded_props={} if run.forwarded_props is None else run.forwarded_props,
-            resume=run.resume if run.resume else None,
-        )
+        thread_id = run.thread_id if self._thread_id is None else self._thread_id(run)
+        return input_of(run, thread_id, [await _with_data(message, run) for message in run.messages])
 
     async def _cancel(self, client: AsyncClient, sent: RunAgentInput) -> None:
         """Cancel the run of an endpoint that continues it without a connection, as Aguila does."""
