@@ -101,17 +101,29 @@ class PlannedCall:
             self.outcome.set_result(self._error(_INTERRUPTED))
             raise
 
-    def ask(self) -> Any:
-        """Return whether the user allows the call, or an awaitable of that (SEC-1)."""
-        is_asked = self.tool is not None and self.confirm is not None
-        return self.confirm(self.tool.declaration.name, dict(self.arguments)) if is_asked else True  # type: ignore[misc, union-attr]
+    @property
+    def needs_consent(self) -> bool:
+        """Whether the user has to be asked before the call (SEC-1)."""
+        return self.tool is not None and self.confirm is not None and not self.has_begun
 
-    def decline(self, error: Exception | None = None) -> None:
-        """Do not execute the call: the user declined it, or asking raised ``error``."""
-        self.tool, self.problem = None, "not executed: the user declined this call"
-        if error is not None:
+    def ask(self) -> Any:
+        """Return whether the user allows the call, or an awaitable of that."""
+        assert self.tool is not None and self.confirm is not None  # noqa: S101, PT018
+        return self.confirm(self.tool.declaration.name, dict(self.arguments))
+
+    @contextmanager
+    def asking(self) -> Generator[None]:
+        """Decline the call if asking in this context raises: an error is not consent."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the answer to the call says it, and the log
             _log.warning("the user could not be asked about the tool call %r", self.call_id, exc_info=error)
-            self.problem = "not executed: the user could not be asked"
+            self.tool, self.problem = None, "not executed: the user could not be asked"
+
+    def take_consent(self, allowed: Any) -> None:
+        """Take the user's decision: without consent the call is not executed."""
+        if not allowed:
+            self.tool, self.problem = None, "not executed: the user declined this call"
 
     def settle(self, value: Any) -> None:
         """Set the outcome to the value that the function returned."""

@@ -100,7 +100,8 @@ class AsyncDriver:
             return await offload(effect.work)
         assert kind is CallTools  # noqa: S101
         for planned in effect.calls:
-            await _confirm(planned)
+            if planned.needs_consent:
+                await _confirm(planned)
         return await asyncio.gather(*(_call(planned) for planned in effect.calls))
 
     def interrupt(self) -> None:
@@ -183,14 +184,9 @@ _NEVER = float("inf")
 
 
 async def _confirm(planned: PlannedCall) -> None:
-    if planned.confirm is None or planned.has_begun:
-        return
-    try:
+    with planned.asking():
         allowed = await asyncio.to_thread(planned.ask)  # it may well be ``input``
-        if not (await allowed if isawaitable(allowed) else allowed):
-            planned.decline()
-    except Exception as error:  # noqa: BLE001 - an error is not consent
-        planned.decline(error)
+        planned.take_consent(await allowed if isawaitable(allowed) else allowed)
 
 
 async def _call(planned: PlannedCall) -> ToolMessage:

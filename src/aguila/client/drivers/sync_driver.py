@@ -112,7 +112,8 @@ def _check_sync(value: Any) -> Any:
 
 def _call_all(calls: list[PlannedCall]) -> list[ToolMessage]:
     for planned in calls:
-        _confirm(planned)
+        if planned.needs_consent:
+            _confirm(planned)
     if len(calls) == 1:
         return [_call(calls[0])]
     pool = ThreadPoolExecutor(min(len(calls), _MAX_PARALLEL_CALLS), "aguila-tool")
@@ -124,14 +125,9 @@ def _call_all(calls: list[PlannedCall]) -> list[ToolMessage]:
 
 
 def _confirm(planned: PlannedCall) -> None:
-    if planned.confirm is None or planned.has_begun:
-        return
-    try:
+    with planned.asking():
         allowed = planned.ask()
-        if not (_await(allowed) if isawaitable(allowed) else allowed):
-            planned.decline()
-    except Exception as error:  # noqa: BLE001 - an error is not consent
-        planned.decline(error)
+        planned.take_consent(_await(allowed) if isawaitable(allowed) else allowed)
 
 
 def _call(planned: PlannedCall) -> ToolMessage:
