@@ -25,17 +25,12 @@ import msgspec
 from aguila.chat import event_content
 from aguila.chat.property_keys import SUBAGENT_RUN_ID
 from aguila.chat.types import (
-    ApprovalRequestContent,
-    ApprovalResponseContent,
+    NOT_IN_MESSAGES,
     ChatMessage,
     Content,
-    ErrorContent,
     FunctionCallContent,
     FunctionResultContent,
-    InterruptRequestContent,
-    InterruptResponseContent,
     TextContent,
-    UsageContent,
 )
 from aguila.protocol import replace
 
@@ -54,15 +49,6 @@ RepairKind = Literal[
 
 NOT_EXECUTED = "The call was not executed."
 """The result of an unanswered call, with ``unanswered="close"``."""
-
-_NOT_FOR_MODELS = (
-    ApprovalRequestContent,
-    ApprovalResponseContent,
-    InterruptRequestContent,
-    InterruptResponseContent,
-    ErrorContent,
-    UsageContent,
-)
 
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,7 +240,7 @@ def _set_result(call: _Call, result: FunctionResultContent, index: int) -> None:
 
 def _is_not_for_models(content: Content) -> bool:
     # A call here is not in an assistant message.
-    return isinstance(content, (FunctionCallContent, *_NOT_FOR_MODELS)) or event_content.is_event(content)
+    return isinstance(content, (FunctionCallContent, *NOT_IN_MESSAGES)) or event_content.is_event(content)
 
 
 def _is_empty(contents: list[Content]) -> bool:

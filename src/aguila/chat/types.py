@@ -7,7 +7,7 @@ ignored when values are compared.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
@@ -191,6 +191,17 @@ class InterruptResponseContent(Content, frozen=True, eq=False):
     interrupt_id: str
     payload: Any = None
     status: Literal["resolved", "cancelled"] = "resolved"
+
+
+NOT_IN_MESSAGES: Final = (
+    ApprovalRequestContent,
+    ApprovalResponseContent,
+    InterruptRequestContent,
+    InterruptResponseContent,
+    ErrorContent,
+    UsageContent,
+)
+"""Contents that report on a run or ask a question: they are in no message, and no model sees them."""
 
 
 class _ChatBase(Value, frozen=True, eq=False):

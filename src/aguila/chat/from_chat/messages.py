@@ -23,19 +23,14 @@ from aguila.chat import event_content
 from aguila.chat.media import write_part, write_parts
 from aguila.chat.property_keys import ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA, SUBAGENT_RUN_ID
 from aguila.chat.types import (
-    ApprovalRequestContent,
-    ApprovalResponseContent,
+    NOT_IN_MESSAGES,
     ChatMessage,
     Content,
-    ErrorContent,
     FunctionCallContent,
     FunctionResultContent,
-    InterruptRequestContent,
-    InterruptResponseContent,
     Properties,
     ReasoningContent,
     TextContent,
-    UsageContent,
 )
 from aguila.codec import encode
 from aguila.codec.notices import Notice, Warn, log_notice
@@ -51,15 +46,6 @@ from aguila.protocol import (
     ToolCall,
     ToolMessage,
     UserMessage,
-)
-
-_NOT_MESSAGES = (
-    UsageContent,
-    ErrorContent,
-    ApprovalRequestContent,
-    ApprovalResponseContent,
-    InterruptRequestContent,
-    InterruptResponseContent,
 )
 
 
@@ -91,7 +77,7 @@ class _Writer:
     def write(self, message: ChatMessage, index: int) -> list[Message]:
         contents: list[Content] = []
         for content in message.contents:
-            if isinstance(content, _NOT_MESSAGES) or event_content.is_event(content):
+            if isinstance(content, NOT_IN_MESSAGES) or event_content.is_event(content):
                 kind = type(content).__name__
                 self._warn(Notice(rule="MSG-1", message=f"dropped {kind}, which is not a message", path=f"/{index}"))
             else:
