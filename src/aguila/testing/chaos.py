@@ -72,6 +72,13 @@ class Chaos:
         self.done.append(faults)
         return faults
 
+    def begin(self) -> Faults:
+        """Do the same before the request is sent: raise ``TransportFailed`` if the request is lost."""
+        faults = self.next()
+        if faults.cut_at == -1:
+            raise TransportFailed("chaos: the request was lost")
+        return faults
+
     def allow(self, cuts: int, *, chance: float | None = None, within: int | None = None) -> None:
         """Cut this many more requests from now on; the chance and the range can be changed, too."""
         self._left = cuts
@@ -134,9 +141,7 @@ class AsyncChaosTransport:
 
     async def send(self, request: Request) -> _AsyncResponse:
         """Send a request, with its faults. See ``AsyncTransport``."""
-        faults = self._chaos.next()
-        if faults.cut_at == -1:
-            raise TransportFailed("chaos: the request was lost")
+        faults = self._chaos.begin()
         response = await self._transport.send(request)
         if faults.is_lost:
             await response.close()
@@ -180,9 +185,7 @@ class ChaosTransport:
 
     def send(self, request: Request, timeout: float | None) -> _Response:
         """Send a request, with its faults. See ``Transport``."""
-        faults = self._chaos.next()
-        if faults.cut_at == -1:
-            raise TransportFailed("chaos: the request was lost")
+        faults = self._chaos.begin()
         response = self._transport.send(request, timeout)
         if faults.is_lost:
             response.close()
