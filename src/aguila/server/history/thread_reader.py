@@ -266,16 +266,17 @@ class ThreadReader:
             at += max(count, 1)
             if count:
                 continue
+            sent = 0
             for event in (
                 await offload(self._decode_large, data) if len(data) > LARGE_JSON else self._decoder.feed(data)
             ):
                 if event.__class__ is RunStartedEvent:
-                    await self._start_run(cast("RunStartedEvent", event), self.last + 1, run)
+                    sent = await self._start_run(cast("RunStartedEvent", event), self.last + 1, run)
                 elif self._branch is not None and self._branch.tip is not None:
                     self._branch.feed(event, self.last + 1)
             self.last += 1
             self._open_size += len(data)
-            if data.startswith(_STARTED):  # it may have brought thousands of messages
+            if sent > _SLICE:
                 await asyncio.sleep(0)
             if data.startswith(_TERMINAL_EVENTS) and self._branch is not None:
                 if fed > _SLICE:
@@ -315,8 +316,11 @@ class ThreadReader:
         self.last += len(texts)
         return len(texts)
 
-    async def _start_run(self, event: RunStartedEvent, number: int, run: EndingRun | None) -> None:
-        """Continue with a new run, on the branch of the latest run or on another one."""
+    async def _start_run(self, event: RunStartedEvent, number: int, run: EndingRun | None) -> int:
+        """Continue with a new run, on the branch of the latest run or on another one.
+
+        Return how many messages the client has sent.
+        """
         if self._branch is not None and self._branch.tip is not None and not self._is_branch_closed:
             await self._close_run(self._branch)  # a run without a terminal event
         if run is None or run.lease.run_id != event.run_id:
@@ -341,6 +345,7 @@ class ThreadReader:
         self._open_size = size
         self._parent = None if parent is None else parent.run_id
         self._tree.add(event, parent)
+        return len(sent.messages)
 
     def _keep_latest(self) -> None:
         """Cache the end of the latest run, which other branches may start from, before the next run begins."""
@@ -583,7 +588,6 @@ def _is_plain(text: bytes) -> bool:
     return b'"' not in text and b"\\u" not in text
 
 
-_STARTED = b'{"type":"RUN_STARTED"'
 _TERMINAL_EVENTS = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 _DELTAS = (b'{"type":"TEXT_MESSAGE_CONTENT"', b'{"type":"REASONING_MESSAGE_CONTENT"', b'{"type":"TOOL_CALL_ARGS"')
 _TEXT = b'"delta":"'
