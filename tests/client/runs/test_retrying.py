@@ -62,7 +62,7 @@ def test_neither_silence_nor_another_answer_is_taken_and_the_thread_stays_usable
     with served(Failing(1)) as server:
         thread = twin.client(server.url).thread()
         question = failed(twin, thread)
-        with pytest.raises(IllegalStep, match="also if a run that had the answer failed") as silent:
+        with pytest.raises(IllegalStep, match="even if a run with the answer failed") as silent:
             twin.result(thread.run("please go on"))
         assert silent.value.rule == "INT-8"
         with pytest.raises(HTTPRejected) as other:
