@@ -223,6 +223,10 @@ def test_a_viewer_that_does_not_read_does_not_keep_the_process(
     folder: Path, options: tuple[str, ...], signals: int
 ) -> None:
     """Uvicorn waits for its connections for as long as they are there, unless it was told otherwise."""
+    # A loaded machine takes longer than "quick" allows to store the end of a run, which would be lost.
+    (folder / "site_to_stop.py").write_text(
+        SITE.replace("grace=0.2, store_patience=0.5)", "grace=60, store_patience=60)")
+    )
     with uvicorn_of(folder, "mounted", *options) as server, unread(server, "/agent", "floods"), ExitStack() as stack:
         readers = [Reader(server, "/agent/threads/floods/events") for _ in range(9)]
         reading = [stack.enter_context(Background(reader.read)) for reader in readers]
