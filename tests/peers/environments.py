@@ -3,7 +3,7 @@
 A Python peer has the environment ``.venv-peers/<name>``, made from ``requirements/peers/<name>.txt`` and what our own
 server needs (``requirements/server.txt``), and kept until these files or the Python change. The pins are complete, so
 nothing is resolved. Peers without such a file use the packages that the tests have anyway. The programs are in
-``servers/``.
+``servers/`` (those of others) and ``apps/`` (their agents behind ``App``); both use ``agents/``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ START_DEADLINE = 600.0
 
 
 OWN_VARIABLES = {
-    "PYTHONPATH": str(REPOSITORY / "src"),
+    "PYTHONPATH": os.pathsep.join(map(str, (REPOSITORY / "src", HERE / "agents", HERE / "apps"))),
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # CrewAI's LiteLLM would download it
     "CREWAI_DISABLE_TELEMETRY": "true",
 }
@@ -66,70 +66,70 @@ class Peer(NamedTuple):
 
 
 PEERS = (
-    Peer("quickstart", "FastAPI quickstart", "quickstart_server.py", ("ag-ui-protocol", "fastapi")),
-    Peer("pydantic_ai", "pydantic-ai", "pydantic_ai_server.py", ("pydantic-ai-slim", "ag-ui-protocol")),
+    Peer("quickstart", "FastAPI quickstart", "servers/quickstart_server.py", ("ag-ui-protocol", "fastapi")),
+    Peer("pydantic_ai", "pydantic-ai", "servers/pydantic_ai_server.py", ("pydantic-ai-slim", "ag-ui-protocol")),
     Peer(
         "agent_framework",
         "agent-framework",
-        "agent_framework_server.py",
+        "servers/agent_framework_server.py",
         ("agent-framework-ag-ui", "agent-framework-core", "ag-ui-protocol"),
     ),
-    Peer("langgraph", "LangGraph", "langgraph_server.py", ("ag-ui-langgraph", "langgraph", "ag-ui-protocol")),
-    Peer("encoder_sse", "Node, SSE", "encoder_server.mjs", ("@ag-ui/encoder",)),
-    Peer("encoder_protobuf", "Node, protobuf", "encoder_server.mjs", ("@ag-ui/encoder",), is_protobuf=True),
+    Peer("langgraph", "LangGraph", "servers/langgraph_server.py", ("ag-ui-langgraph", "langgraph", "ag-ui-protocol")),
+    Peer("encoder_sse", "Node, SSE", "servers/encoder_server.mjs", ("@ag-ui/encoder",)),
+    Peer("encoder_protobuf", "Node, protobuf", "servers/encoder_server.mjs", ("@ag-ui/encoder",), is_protobuf=True),
 )
 
 """Servers that others publish."""
 
 FRAMEWORKS = (
-    Peer("langgraph_app", "LangGraph", "langgraph_app.py", ("langgraph", "langchain"), environment="langgraph"),
-    Peer("pydantic_ai_app", "pydantic-ai", "pydantic_ai_app.py", ("pydantic-ai-slim",), environment="pydantic_ai"),
+    Peer("langgraph_app", "LangGraph", "apps/langgraph_app.py", ("langgraph", "langchain"), environment="langgraph"),
+    Peer("pydantic_ai_app", "pydantic-ai", "apps/pydantic_ai_app.py", ("pydantic-ai-slim",), environment="pydantic_ai"),
     Peer(
         "openai_agents_app",
         "OpenAI Agents",
-        "openai_agents_app.py",
+        "apps/openai_agents_app.py",
         ("openai-agents", "openai"),
         environment="openai_agents",
     ),
     Peer(
         "agent_framework_app",
         "Agent Framework",
-        "agent_framework_app.py",
+        "apps/agent_framework_app.py",
         ("agent-framework-core", "agent-framework-ag-ui"),
         environment="agent_framework",
     ),
-    Peer("adk_app", "Google ADK", "adk_app.py", ("google-adk", "ag-ui-adk"), environment="adk"),
+    Peer("adk_app", "Google ADK", "apps/adk_app.py", ("google-adk", "ag-ui-adk"), environment="adk"),
     Peer(
         "llama_index_app",
         "LlamaIndex",
-        "llama_index_app.py",
+        "apps/llama_index_app.py",
         ("llama-index-core", "llama-index-protocols-ag-ui"),
         environment="llama_index",
     ),
-    Peer("ag2_app", "AG2", "ag2_app.py", ("ag2",), environment="ag2"),
-    Peer("agno_app", "Agno", "agno_app.py", ("agno",), environment="agno"),
-    Peer("strands_app", "Strands", "strands_app.py", ("strands-agents", "ag-ui-strands"), environment="strands"),
-    Peer("crewai_app", "CrewAI", "crewai_app.py", ("crewai", "ag-ui-crewai"), environment="crewai"),
+    Peer("ag2_app", "AG2", "apps/ag2_app.py", ("ag2",), environment="ag2"),
+    Peer("agno_app", "Agno", "apps/agno_app.py", ("agno",), environment="agno"),
+    Peer("strands_app", "Strands", "apps/strands_app.py", ("strands-agents", "ag-ui-strands"), environment="strands"),
+    Peer("crewai_app", "CrewAI", "apps/crewai_app.py", ("crewai", "ag-ui-crewai"), environment="crewai"),
 )
 """Agents of frameworks behind ``App``."""
 
 SERVERS = (
-    Peer("adk", "Google ADK", "framework_server.py", ("google-adk", "ag-ui-adk")),
+    Peer("adk", "Google ADK", "servers/framework_server.py", ("google-adk", "ag-ui-adk")),
     Peer(
         "llama_index",
         "LlamaIndex",
-        "framework_server.py",
+        "servers/framework_server.py",
         ("llama-index-core", "llama-index-protocols-ag-ui"),
         path="run",
     ),
-    Peer("ag2", "AG2", "framework_server.py", ("ag2",)),
-    Peer("agno", "Agno", "framework_server.py", ("agno",), path="agui"),
-    Peer("strands", "Strands", "framework_server.py", ("strands-agents", "ag-ui-strands")),
-    Peer("crewai", "CrewAI", "framework_server.py", ("crewai", "ag-ui-crewai")),
+    Peer("ag2", "AG2", "servers/framework_server.py", ("ag2",)),
+    Peer("agno", "Agno", "servers/framework_server.py", ("agno",), path="agui"),
+    Peer("strands", "Strands", "servers/framework_server.py", ("strands-agents", "ag-ui-strands")),
+    Peer("crewai", "CrewAI", "servers/framework_server.py", ("crewai", "ag-ui-crewai")),
 )
 """The endpoints of frameworks, for ``upstream``."""
 
-GATEWAY = Peer("upstream_app", "upstream", "upstream_app.py", ("aguila",))
+GATEWAY = Peer("upstream_app", "upstream", "apps/upstream_app.py", ("aguila",))
 """Our server in front of another one."""
 
 
@@ -210,7 +210,7 @@ def running(peer: Peer, environment: Mapping[str, str] | None = None) -> Iterato
     port = free_port()
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
-            [program, str(HERE / "servers" / peer.program), str(port), peer.name],
+            [program, str(HERE / peer.program), str(port), peer.name],
             stdout=log,
             stderr=subprocess.STDOUT,
             env={**os.environ, **OWN_VARIABLES, **(environment or {})},

@@ -27,7 +27,7 @@ from aguila.errors import AguilaError, DecodeError, HTTPRejected, RunFailed, Str
 from aguila.protocol import Event, ReasoningMessage, TextMessageContentEvent, ToolMessage
 from aguila.stream import verify
 
-sys.path.insert(0, str(HERE / "servers"))
+sys.path.insert(0, str(HERE / "agents"))
 import script
 
 Feature = Callable[["Trial"], Awaitable[None]]

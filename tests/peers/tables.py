@@ -157,7 +157,7 @@ def peers_page(columns: Mapping[Peer, Column]) -> str:
     notes: dict[Peer, list[str]] = {peer: [] for peer in columns}
     lines += verdicts(columns, "client", notes)
     for peer in columns:
-        about = f"{versions(peer)}; [the server](../tests/peers/servers/{peer.program})"
+        about = f"{versions(peer)}; [the server](../tests/peers/{peer.program})"
         lines += ["", f"## {peer.title}", "", about, ""]
         lines += [f"{number}. {note}" for number, note in enumerate(notes[peer], 1)] or ["Nothing to remark."]
     return "\n".join([*lines, *CLIENTS]) + "\n"

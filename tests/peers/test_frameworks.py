@@ -107,7 +107,7 @@ def test_messages_return_and_the_program_of_the_document_answers(framework: str,
         openai = f"{model.url}/v1"
         addresses = {"OPENAI_BASE_URL": openai, "OPENAI_API_BASE": openai, "GOOGLE_GEMINI_BASE_URL": model.url}
         done = subprocess.run(
-            [python, str(HERE / "servers" / "framework_checks.py"), framework],
+            [python, str(HERE / "checks" / "framework_checks.py"), framework],
             cwd=tmp_path,
             env={**os.environ, **OWN_VARIABLES, **keys, **addresses},
             input=PROGRAMS[framework],
