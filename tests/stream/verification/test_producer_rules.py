@@ -25,7 +25,8 @@ from aguila.protocol import (
     UserMessage,
 )
 from aguila.stream.verification.rules import PRODUCER_RULES
-from aguila.stream.verification.verifier import Verifier, verify
+from aguila.stream.verification.verifier import Verifier
+from aguila.stream.verification.whole_stream import verify
 
 
 def activity(message_id="x", **more):

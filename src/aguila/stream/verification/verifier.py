@@ -7,7 +7,7 @@ By default it checks the rules that a consumer must enforce. With ``producer=Tru
 producers (``producer_rules``), to test a server or to write a stream.
 
 The verifier expects streams without chunks (PROC-11) and accepts every chunk unchecked. Put a ``ChunkExpander`` in
-front of it, or call ``verify``, which does.
+front of it, or call ``whole_stream.verify``, which does.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
-from aguila.stream.chunks import ChunkExpander
 from aguila.stream.type_errors import EVENT_CLASSES, event_type_error
 from aguila.stream.verification.owners import ItemOwners
 from aguila.stream.verification.producer_rules import ProducerRules
@@ -80,13 +79,6 @@ class ClosedItem(NamedTuple):
     item: Item
     id: str
     opened: _Opened
-
-
-class Verdict(NamedTuple):
-    """The result of ``verify``."""
-
-    end: End
-    findings: list[SequenceError]
 
 
 class Verifier:
@@ -470,31 +462,6 @@ class Verifier:
 
 
 _IN_RUN = Verifier.make_run_handlers()
-
-
-def verify(events: Iterable[Event], *, producer: bool = False, collect: bool = False) -> Verdict:
-    """Check a whole stream, chunks included, as ``Verifier`` does. Errors name the index of the event passed in.
-
-    Raises ``SequenceError`` for the first violation, unless ``collect=True``, and TypeError for an object that is not
-    an event.
-    """
-    expander = ChunkExpander()
-    verifier = Verifier(producer=producer, collect=collect)
-    index = -1
-    for index, event in enumerate(events):
-        try:
-            expanded = expander.feed(event)
-        except SequenceError as error:
-            error.index = index
-            if not collect:
-                raise
-            verifier.findings.append(error)
-            continue
-        for part in expanded:
-            verifier.index = index
-            verifier.feed(part)
-    verifier.index = index + 1
-    return Verdict(verifier.close(), verifier.findings)
 
 
 def _raise_type_error(v: Verifier, event: Any) -> None:
