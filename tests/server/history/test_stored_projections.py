@@ -31,8 +31,9 @@ from aguila.protocol import (
 )
 from aguila.server.history.client_history.message_ids import PLACEHOLDER_PREFIX
 from aguila.server.history.projection import EndingRun, Projections
+from aguila.server.history.projection_values import ThreadLog
 from aguila.server.history.run_changes import FORMAT
-from aguila.server.history.thread_reader import ThreadLog, ThreadReader
+from aguila.server.history.thread_reader import ThreadReader
 from aguila.store import MemoryStore, PostgresStore, RunEnd, RunProjection, SQLiteStore, Store
 from aguila.store.archives.thread_archive import RUN_LOST
 

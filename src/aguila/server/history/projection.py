@@ -19,8 +19,9 @@ from aguila.errors import CursorExpired, NotFound, StoreError
 from aguila.protocol import Message
 from aguila.server.history.branch_reducer import HistoryMode, LastRun
 from aguila.server.history.client_history.known_messages import UnknownHistory
+from aguila.server.history.projection_values import EndingRun, Projection, ThreadLog
 from aguila.server.history.run_changes import UnusableProjection
-from aguila.server.history.thread_reader import MAX_CACHED_ENDS, EndingRun, Projection, ThreadLog, ThreadReader
+from aguila.server.history.thread_reader import MAX_CACHED_ENDS, ThreadReader
 from aguila.store import RunProjection, Store, ThreadSummary
 
 __all__ = ["MAX_CACHED_ENDS", "EndingRun", "HistoryMode", "LastRun", "Projection", "Projections"]

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import takewhile
 from typing import Any, Final, cast
 
-import msgspec
-
-from aguila.codec import EventDecoder, decode_event, encode, encode_event
+from aguila.codec import EventDecoder, encode, encode_event
 from aguila.codec.notices import Notice, Warn
-from aguila.errors import CursorExpired, NotFound
+from aguila.errors import NotFound
 from aguila.offload import LARGE_JSON, is_large, offload
-from aguila.protocol import Event, RunAgentInput, RunErrorEvent, RunFinishedEvent, RunStartedEvent, replace
-from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, LastRun, MessageCreators
+from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent, replace
+from aguila.server.history.branch_reducer import BranchReducer, HistoryMode, MessageCreators
 from aguila.server.history.client_history.cut_history import find_end
 from aguila.server.history.client_history.known_messages import KnownMessages, UnknownHistory
-from aguila.server.history.client_history.other_branches import FirstRuns
 from aguila.server.history.client_history.tool_results import NO_CALLS, ServerCalls
+from aguila.server.history.closed_run import ClosedRun, conversation_run, decode_stored_event, last_run
+from aguila.server.history.projection_values import EndingRun, Projection, ThreadLog
 from aguila.server.history.run_changes import (
     FORMAT,
     RunChanges,
@@ -32,12 +31,10 @@ from aguila.server.history.run_changes import (
 )
 from aguila.server.history.stored_input import load_input
 from aguila.server.limits import UNLIMITED
-from aguila.store import Batch, Lease, RunProjection, Store, StoredProjection
+from aguila.store import RunProjection, StoredProjection
 from aguila.store.run_inputs import compare_lists, split_digests
 from aguila.stream import Conversation
-from aguila.stream.conversation import ConversationRun
 from aguila.stream.lineage import RunNode, RunTree
-from aguila.stream.reducer.run_history import RunHistory
 
 MAX_CACHED_ENDS: Final = 8
 """Of how many earlier runs of a thread the projection is cached, for branches."""
@@ -52,74 +49,6 @@ _MAX_DELTA: Final = 4096
 """The most bytes of such a delta."""
 
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
-
-
-class Projection(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread after event ``last``, along the branch from its root to the run ``tip``.
-
-    ``client_instructions`` are the ids of system and developer messages that clients sent. ``has_state`` is whether the
-    thread ever had a state: ``{}`` may be a state or the lack of one (IN-11). ``server_calls`` are the tool calls whose
-    results come from the server. ``known`` are the messages that the runs of all branches have sent; they are loaded
-    only if the caller asks for them.
-    """
-
-    thread_id: str
-    conversation: Conversation
-    last: int
-    tip: str | None
-    run: LastRun | None
-    client_instructions: frozenset[str]
-    known: KnownMessages
-    has_state: bool = False
-    server_calls: ServerCalls = NO_CALLS
-    first_runs: FirstRuns
-    """Of all messages of the thread."""
-    tree: RunTree
-    """All runs of the thread."""
-    run_ends: Mapping[str, str | None]
-    """The last message that every client holds after each closed run; see ``cut_history``."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether the last run is still running."""
-        return self.run is not None and self.run.ended is None
-
-
-class EndingRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run of this process that is about to be closed."""
-
-    lease: Lease
-    first: int
-    """The number of its first event."""
-    sent: RunAgentInput | None
-    """Its input; None if the run is large."""
-    parent_run_id: str | None = None
-    """The stored id of its parent; see ``RunRecord``."""
-    stored: Sequence[bytes] | None = None
-    """Its events in the log; None if they are to be read from there."""
-
-
-class ThreadLog(msgspec.Struct, frozen=True):
-    """The stored log of one thread."""
-
-    store: Store
-    scope: str
-    thread_id: str
-
-    async def read(self, after: int, until: int) -> Sequence[Batch]:
-        """Read the next batches. Raises ``CursorExpired`` if the log ends before event ``until``."""
-        batches = await self.store.read(self.scope, self.thread_id, after, until=until)
-        if not batches:
-            raise CursorExpired(f"thread {self.thread_id!r} ends before event {until}")
-        return batches
-
-
-class _ClosedRun(msgspec.Struct, frozen=True):
-    """A run that has ended, with the sequence number of its last event."""
-
-    changes: RunChanges
-    run: ConversationRun
-    last: int
 
 
 class ThreadReader:
@@ -152,7 +81,7 @@ class ThreadReader:
         self._uses_stored = uses_stored
         self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=UNLIMITED)
         self._tree = RunTree(warn)
-        self._closed: dict[str, _ClosedRun] = {}
+        self._closed: dict[str, ClosedRun] = {}
         self._closed_size = 0
         self._open_size = 0  # of the input and the events of a run that has not ended
         self._values = ThreadValues()
@@ -213,9 +142,9 @@ class ThreadReader:
         if changes.parent is not None and changes.parent not in self._tree:
             raise UnusableProjection(f"run {stored.run_id!r} follows run {changes.parent!r}, which is missing")
         self._keep_latest()
-        started = cast("RunStartedEvent", _decode_event(changes.started))
+        started = cast("RunStartedEvent", decode_stored_event(changes.started))
         self._tree.add(started, None if changes.parent is None else self._tree[changes.parent])
-        self._closed[stored.run_id] = _ClosedRun(changes, _conversation_run(changes, started), stored.last)
+        self._closed[stored.run_id] = ClosedRun(changes, conversation_run(changes, started), stored.last)
         self._closed_size += 1024 + changes.size
         self._run_ends[stored.run_id] = changes.end
         for message_id in changes.brought:
@@ -358,7 +287,7 @@ class ThreadReader:
         run_id = str(branch.tip)
         conversation = branch.conversation
         changes = await self._compute_changes(branch, conversation)
-        self._closed[run_id] = _ClosedRun(changes, conversation.runs[-1], branch.last)
+        self._closed[run_id] = ClosedRun(changes, conversation.runs[-1], branch.last)
         self._closed_size += 1024 + changes.size
         self._open_size = 0
         self._run_ends[run_id] = changes.end
@@ -509,7 +438,7 @@ class ThreadReader:
             ),
             last=tip.last,
             tip=path[-1].run_id,
-            run=_last_run(tip.changes),
+            run=last_run(tip.changes),
             client_instructions=frozenset(instructions),
             known=self._known,
             has_state=tip.changes.has_state,
@@ -541,42 +470,6 @@ class ThreadReader:
                 self._known.add(values[digest])
             for call_id, digest in changes.front_end_calls.items():
                 self._known.front_end_calls[call_id] = values[digest]
-
-
-def _conversation_run(changes: RunChanges, started: RunStartedEvent) -> ConversationRun:
-    history = RunHistory()
-    history.start(started)
-    for call_id, status in changes.calls.items():
-        if status == "answered":
-            history.answer_call(call_id)
-            continue
-        history.start_call(call_id)
-        if status == "called":
-            history.end_call(call_id)
-    ended = None if changes.ended is None else _decode_event(changes.ended)
-    if isinstance(ended, RunFinishedEvent):
-        history.finish(ended)
-    elif isinstance(ended, RunErrorEvent):
-        history.fail(ended)
-    return history.view()[-1]
-
-
-def _last_run(changes: RunChanges) -> LastRun:
-    calls = cast("list[Any]", [_decode_event(data) for data in changes.call_starts])
-    return LastRun(
-        started=cast("RunStartedEvent", _decode_event(changes.started)),
-        ended=None if changes.ended is None else cast("Any", _decode_event(changes.ended)),
-        open_items=[],
-        calls={event.tool_call_id: event for event in calls},
-        subagent_events=[_decode_event(data) for data in changes.subagent_events],
-    )
-
-
-def _decode_event(data: bytes) -> Event:
-    event = decode_event(data, strict=True, max_size=UNLIMITED)
-    if event is None:
-        raise UnusableProjection("a stored projection has an event of an unknown type")
-    return event
 
 
 def _ignore(notice: Notice) -> None:
