@@ -15,7 +15,7 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 unexport PYTHONDONTWRITEBYTECODE
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: install recipes run test test-postgres quick check check-types check-snippets check-style check-web format bench fuzz faults peers frontends pictures node web clean clients
+.PHONY: install recipes run test test-postgres quick check check-types check-tests check-snippets check-style check-web format bench fuzz faults peers frontends pictures node web clean clients
 
 # All that the targets below install, npm beside pip: for .ci/run. Each target installs what it needs by itself, too.
 install:
@@ -43,10 +43,14 @@ quick: $(ENV)
 
 # The parts are independent: two at a time, the output of each in one piece.
 check: $(ENV) web
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-types check-snippets check-style check-web
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-types check-tests check-snippets check-style check-web
 
 check-types:
 	$(BIN)/pyright
+
+# Whether all tests can be collected. It compiles them, too: once, and not in every process of `make test`.
+check-tests:
+	@$(BIN)/pytest --collect-only -qq >$(VENV)/tests.log || (cat $(VENV)/tests.log; exit 1)
 
 check-snippets:
 	$(BIN)/python scripts/check_snippets.py
