@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from builders import ignore, text_message, tool_call, user, user_json
 from cpu_bounds import allowed, frozen_heap
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from in_process import Slices
 from serving import run_input, serving
@@ -398,6 +398,7 @@ async def view_of(reader: Projections, run_id: str | None = None) -> list[Messag
     return (await reader.load(SCOPE, THREAD, run_id)).conversation.messages
 
 
+@example(205, 8)  # a message without an id before an equal one that has the id of the thread's
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 14))
 async def test_the_law_of_merging_holds_after_a_crash_at_any_write(seed: int, runs: int) -> None:

@@ -84,11 +84,14 @@ class Model:
         if not unnamed:
             return sent
         left = [held for held, _ in base]
+        named = {one.id for at, one in enumerate(sent) if at not in unnamed}
         known: list[Message] = []
         for at, one in enumerate(sent):
             while left and left[0].role in UNSENT and left[0].role != one.role:
                 del left[0]
-            if not left or (at not in unnamed and one.id != left[0].id) or replace(one, id=left[0].id) != left[0]:
+            if not left or replace(one, id=left[0].id) != left[0]:
+                break
+            if left[0].id in named if at in unnamed else one.id != left[0].id:
                 break
             known.append(left.pop(0))
         has_answer = any(one.role == "assistant" for one in known)

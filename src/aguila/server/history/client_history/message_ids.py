@@ -53,6 +53,7 @@ def _has_placeholder_id(message: Message, index: int) -> bool:
 
 def _find_repeated(sent: Sequence[Message], known: Sequence[Message]) -> list[str]:
     """Return the ids of the known messages that the request starts with; none if that may be a coincidence."""
+    named = {message.id for index, message in enumerate(sent) if not _has_placeholder_id(message, index)}
     ids: list[str] = []
     at = 0
     has_answer = False
@@ -62,8 +63,8 @@ def _find_repeated(sent: Sequence[Message], known: Sequence[Message]) -> list[st
         if at == len(known):
             break
         old = known[at]
-        if not (message.id == old.id or _has_placeholder_id(message, index)):
-            break
+        if message.id != old.id and (not _has_placeholder_id(message, index) or old.id in named):
+            break  # also if the known message comes later in the request, with its id
         if not is_same_message(replace(message, id=old.id), old):
             break
         ids.append(old.id)
