@@ -105,4 +105,4 @@ class StartResult(msgspec.Struct, frozen=True, kw_only=True):
 
 def hash_body(body: bytes) -> str:
     """Return the hash of a request body."""
-    return blake2b(body, digest_size=32).hexdigest()  # SHA-256 is OpenSSL's, whose set-up takes longer than the hash
+    return blake2b(body, digest_size=32).hexdigest()  # sha256 is OpenSSL's, whose set-up takes longer than the hash
