@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from builders import run_finished_json, run_started_json
-from waiting import DEADLINE
+from waiting import DEADLINE, let_tasks_run
 
 SSE = "text/event-stream"
 
@@ -124,6 +124,7 @@ class ScriptedServer:
         self._ready.set()
         await self._stop.wait()
         server.close()
+        await let_tasks_run()  # a connection that was accepted just now has no task yet, and would stay open
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
