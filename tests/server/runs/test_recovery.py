@@ -30,8 +30,8 @@ app = App(agent, store="{store}", lease={lease}, drain=0.1, limits=Limits(runs_p
 """
 
 
-def write_app(folder: Path, lease: float = 30.0, runs: int = 100) -> None:
-    (folder / "slow.py").write_text(SLOW.format(store=folder / "threads.db", lease=lease, runs=runs))
+def write_app(folder: Path, lease: float = 30.0, runs: int = 100, store: str | None = None) -> None:
+    (folder / "slow.py").write_text(SLOW.format(store=store or folder / "threads.db", lease=lease, runs=runs))
 
 
 def test_a_run_whose_server_was_killed_gets_one_run_error_and_the_thread_is_usable(tmp_path: Path) -> None:
@@ -111,11 +111,23 @@ def test_of_requests_that_find_a_dead_run_none_is_refused_for_it(tmp_path: Path)
                 assert [event["code"] for event in events if event["type"] == "RUN_ERROR"] == ["run_lost"]
 
 
-def test_a_viewer_of_a_lost_run_on_another_worker_receives_its_error(tmp_path: Path) -> None:
-    write_app(tmp_path, lease=0.5)
+@pytest.mark.parametrize("lease", [0.5, 3600.0], ids=["short lease", "long lease"])
+def test_a_viewer_of_a_lost_run_on_another_worker_receives_its_error(tmp_path: Path, lease: float) -> None:
+    write_app(tmp_path, lease)
+    check_viewer_of_lost_run(tmp_path)
+
+
+def test_a_viewer_of_a_lost_run_on_another_machine_receives_its_error(
+    tmp_path: Path, postgres: str, postgres_schema: str
+) -> None:
+    write_app(tmp_path, lease=3600.0, store=f"{postgres}?aguila_schema={postgres_schema}")
+    check_viewer_of_lost_run(tmp_path)
+
+
+def check_viewer_of_lost_run(folder: Path) -> None:
     with (
-        server_process("slow:app", tmp_path) as one,
-        server_process("slow:app", tmp_path) as two,
+        server_process("slow:app", folder) as one,
+        server_process("slow:app", folder) as two,
         one.run(run_id="slow") as stream,
     ):
         stream.read_until("TEXT_MESSAGE_CONTENT")

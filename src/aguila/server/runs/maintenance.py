@@ -14,12 +14,15 @@ from aguila.server.history.compact_log import compact_events
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.viewers import Key, RemoteRuns
-from aguila.store import Lease, RunEnd, RunRecord
+from aguila.store import Lease, MemoryStore, RunEnd, RunRecord
 from aguila.store.archives.thread_archive import RUN_LOST
 
 _log = logging.getLogger("aguila.server")
 
 PRUNE_INTERVAL = 60.0
+
+LOST_INTERVAL = 1.0
+"""Seconds after which the runs of dead processes are looked for again."""
 
 _MAX_COMPACTED = 100
 """How many runs are compacted at a time."""
@@ -44,6 +47,7 @@ class Maintenance:
         """Start the background tasks. They end when they are cancelled."""
         return [
             asyncio.create_task(self._run_periodically(), name="aguila-maintenance"),
+            asyncio.create_task(self._end_lost_runs(), name="aguila-lost-runs"),
             asyncio.create_task(self._check_store_timeouts(), name="aguila-store-timeout"),
         ]
 
@@ -65,7 +69,6 @@ class Maintenance:
             try:
                 await asyncio.gather(*(self._renew(live) for live in list(self._live.values())))
                 await self._remote.renew()
-                await self.recover()
                 await self._prune()
                 if self._store_health.is_failing:  # the calls above may only have read
                     await self.check_store()
@@ -73,6 +76,20 @@ class Maintenance:
                 self._store_health.record_failure(error)
             except Exception:  # noqa: BLE001 - maintenance must go on
                 _log.exception("maintenance of the runs failed; trying again")
+
+    async def _end_lost_runs(self) -> None:
+        """End the runs of dead processes soon after their death: viewers wait for the end."""
+        seconds = self._settings.lease / 3
+        if not isinstance(self._store, MemoryStore):  # only this process has runs in a memory store
+            seconds = min(seconds, LOST_INTERVAL)
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await self.recover()
+            except StoreUnavailable as error:
+                self._store_health.record_failure(error)
+            except Exception:  # noqa: BLE001 - maintenance must go on
+                _log.exception("the runs of dead processes could not be ended; trying again")
 
     async def _check_store_timeouts(self) -> None:
         """Fail the runs whose events wait for the store for too long."""
