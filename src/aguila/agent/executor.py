@@ -187,7 +187,7 @@ async def _wait(
     try:
         await _wait_until_ended(task, ended)
     except asyncio.CancelledError:
-        waiting.uncancel()  # it is handled here: timeouts of the caller must not take it for theirs
+        waiting.uncancel()  # handled here, so that no timeout of the caller takes it for its own
         if task.done():
             return isinstance(_error_of(task), asyncio.CancelledError)  # the loop is cancelling all tasks
         output.is_cancelled = True
@@ -203,7 +203,7 @@ async def _wait(
 async def _wait_until_ended(task: asyncio.Future[Any], ended: asyncio.Future[None]) -> None:
     """Wait until a task is done. As ``asyncio.wait``, with a third of the memory: every run waits here."""
 
-    def wake(_: object) -> None:  # of a task that was cancelled before it began
+    def wake(_: object) -> None:  # for a task that was cancelled before it began
         _set_done(ended)
 
     task.add_done_callback(wake)
@@ -378,7 +378,7 @@ class _End:
             if ending.outcome != "error":
                 self._output.failure = refusal
                 raise
-            if refusal is not self._output.failure:  # which was logged
+            if refusal is not self._output.failure:  # the first failure was logged
                 self._log("the terminal event of the run was refused", refusal, reference=ending.reference)
             return Ending(
                 outcome="error",

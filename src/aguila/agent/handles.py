@@ -1,6 +1,6 @@
-"""Handles of what an agent has open: a text, a reasoning message, a tool call, a step, an activity, a branch.
+"""Handles of the items that an agent has open: a text, a reasoning message, a tool call, a step, an activity, a branch.
 
-A handle closes what it opened and refuses an illegal order of calls. Several may be open at once, in one task or many.
+A handle closes its item and refuses an illegal order of calls. Several may be open at once, in one task or many.
 Handles have slots, so that assigning an unknown attribute fails instead of being ignored.
 """
 

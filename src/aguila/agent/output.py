@@ -4,7 +4,7 @@ Before an event that is not a delta, the state is compared and its changes are s
 RUN_ERROR is kept for the executor, because a run ends when its agent has ended. From the first chat update on,
 everything that an agent yields goes through the chat mapping, which knows what is open. Usage and questions in chat
 contents are kept for the executor too. After the sink has refused events, only the end of the run follows: it is
-unknown what the consumer has.
+unknown which events the consumer has.
 """
 
 from __future__ import annotations
@@ -100,10 +100,10 @@ class OutputMapper:
         """Called for chat contents before they are mapped."""
         self._sampler: StateSampler | None = None
         self._text: str | None = None  # the id of the message that yielded strings go to
-        self._last_delta: TextMessageContentEvent | None = None  # of that message; None if it must not be extended
+        self._last_delta: TextMessageContentEvent | None = None  # its last delta; None if that must not be extended
         self._called: frozenset[str] | None = None  # ids of the calls in the history, collected on first use
         self._chat: UpdateWriter | None = None  # the mapping for yielded chat values, from the first of them on
-        self._chats: list[UpdateWriter] = []  # that one, and those of chat handles
+        self._chats: list[UpdateWriter] = []  # _chat, and those of chat handles
 
     @cached_property
     def _retired(self) -> RetiredEvents:
@@ -155,14 +155,14 @@ class OutputMapper:
             await self.room()
 
     async def send_opener(self, make: Make[P], *args: P.args, **kwargs: P.kwargs) -> None:
-        """Do the same for a new item: end the message that yielded strings go to first."""
+        """Send the events of a new item as ``send`` does. First end the message that yielded strings go to."""
         if self.is_over:
             await self._raise_over()
         self._end_text()
         await self.send(make, *args, **kwargs)
 
     async def send_delta(self, last: Event | None, make: MakeDelta, item_id: str, text: str) -> Event:
-        """Do the same for a delta: the state is compared only if that is due.
+        """Send a delta as ``send`` does, but compare the state only if that is due.
 
         ``last`` is the item's last delta. Returns the new one.
         """

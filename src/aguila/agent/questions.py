@@ -1,9 +1,9 @@
 """Ask the user and record effects: a run ends with a question, and a later run continues with the answer.
 
-The run that brings the answer invokes the agent again from its beginning. A question finds its answer by its id, which
-is derived from the root run, the question's text and schema, and its key, or without a key its branch and how often
-that branch asked it. A changed question has another id: it is asked again and never takes an old answer. Nothing here
-sends events.
+The run that brings the answer invokes the agent again from its beginning. A question finds its answer by its id. The id
+is derived from the root run, the text and schema of the question, and its key. Without a key, the branch and the number
+of times that it asked the question take the place of the key. A changed question has another id: it is asked again and
+never takes an old answer. Nothing here sends events.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from aguila.agent.handles import ToolCallHandle
 
 ID_PREFIX = "int_"
-"""How the ids of questions begin."""
+"""The prefix of the ids of questions."""
 
 C = TypeVar("C")
 
@@ -319,13 +319,13 @@ class Questions:
             return await self.record_effect(key, value)
 
     async def find_effect(self, key: str) -> tuple[bool, Any]:
-        """Do the same as ``once`` up to the call: return whether a result is recorded, and that result."""
+        """Look up an effect without calling it: return whether its result is recorded, and the result."""
         self._check_stored("record an effect with once")
         self._output.branches.here()
         return await self._read_effect(key)
 
     async def once_using_run(self, key: str, effect: Callable[[], Any], *, is_idempotent: bool = False) -> Any:
-        """Do the same as ``once`` for an effect that uses the run.
+        """Call an effect that uses the run once, as ``once`` does.
 
         A replay that skips the effect applies its changes of the state, because the state of a replay starts as in the
         first run. It also restores the effect's counts of questions and ids, because later ids depend on them. The

@@ -162,10 +162,10 @@ class Run(RunAPI):
         ]
 
     async def chat_messages(self, messages: Sequence[Message] | None = None) -> list[ChatMessage]:
-        """Convert messages to chat messages, with inline data decoded and uploads loaded. By default those of the run.
+        """Convert messages to chat messages, with inline data decoded and uploads loaded.
 
-        Content that chat messages cannot express is left out with a notice. A file that cannot be loaded stays a
-        reference, with a notice. URLs are never fetched.
+        The default is the messages of the run. Content that chat messages cannot express is left out with a notice. A
+        file that cannot be loaded stays a reference, with a notice. URLs are never fetched.
         """
         return await read_conversation(self.messages if messages is None else messages, self._services)
 
@@ -173,8 +173,8 @@ class Run(RunAPI):
         """Return whether the thread had a message before this run, with this id and content.
 
         An assistant or tool message is known if a run of this thread has sent it, in whatever form a client sends it
-        back. Messages that only clients have sent are known from the next run on, but only those of users, system and
-        developer messages, and results of front-end tools. A replay gets the same answers again.
+        back. Messages that only clients have sent are known from the next run on, but only user, system and developer
+        messages, and results of front-end tools. A replay gets the same answers again.
         """
         return self._is_known is not None and await self._is_known(message)
 

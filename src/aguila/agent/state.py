@@ -34,7 +34,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class SharedState:
-    """The agent's copy of the state, compared with what writers have sent.
+    """The agent's copy of the state, compared with the state that writers have sent.
 
     ``origin`` is the writer whose state the agent starts from. ``changes`` may be called with another one.
     """

@@ -1,4 +1,4 @@
-"""Call function tools in an agent, and turn whatever happens into a result that a model can read."""
+"""Call function tools in an agent, and turn every outcome into a result that a model can read."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ToolResult(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, value: Any) -> ToolResult:
-        """Make a result of what a function returned: text, parts and contents as they are, anything else as JSON."""
+        """Make a result from a returned value: text, parts and contents unchanged, anything else as JSON."""
         try:
             return cls(content_of(value))
         except EncodeError as error:
@@ -115,7 +115,7 @@ def unknown_outcome(tool: FunctionTool[..., Any]) -> ToolResult:
 
 
 def failed_call(tool: FunctionTool[..., Any], error: BaseException) -> ToolResult:
-    """Log what a function raised, and return the result for it."""
+    """Log the exception of a function, and return the result for it."""
     if isinstance(error, ToolError):
         return ToolResult.failed(str(error))
     _log.warning("the tool %r failed", tool.name, exc_info=error, extra=log_fields())

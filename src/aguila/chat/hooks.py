@@ -19,7 +19,7 @@ from aguila.codec.json.values import is_array
 from aguila.protocol import Event, Interrupt, JsonPatch
 
 Answer = Event | Content | Sequence[Event | Content] | None
-"""What a hook may return."""
+"""The values that a hook may return."""
 
 ContentHook = Callable[[Content], Answer]
 CallHook = Callable[[FunctionCallContent], Answer]

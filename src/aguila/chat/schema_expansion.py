@@ -25,7 +25,7 @@ _APPLYING: Final = frozenset({*_REFERENCES, *_ONE, *_MANY, *_NAMED})
 def check_expansion(schema: Any, most: int = MAX_PATHS) -> None:
     """Raise ``ValueError`` for a schema with too many paths."""
     parts: list[Any] = [schema]
-    for part in parts:  # the loop also visits what is added
+    for part in parts:  # the loop also visits added parts
         if is_object(part):
             parts += part.values()
         elif is_array(part):

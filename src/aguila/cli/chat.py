@@ -157,7 +157,7 @@ class _Conversation:
         return status
 
     def recall(self, *, is_shown: bool) -> None:
-        """Load the thread, if the server stores it, and print its messages: in a terminal, for a pipe gets answers."""
+        """Load the thread if the server stores it. Print its messages in a terminal; a pipe gets answers only."""
         try:
             self._thread.refresh()
         except HTTPRejected as error:

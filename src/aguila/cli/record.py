@@ -27,7 +27,7 @@ from aguila.errors import EncodeError, ProtocolError, StreamTruncated
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
-    """What was recorded. ``problem`` says why it may be incomplete."""
+    """The result of a recording. ``problem`` says why it may be incomplete."""
 
     thread_id: str
     run_id: str

@@ -49,7 +49,7 @@ LOCAL_HOSTS = LOOPBACK_NAMES
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """What to serve, and how. Passed to worker processes."""
+    """The target of ``serve`` and its options, which are passed to worker processes."""
 
     target: str
     folder: str

@@ -24,7 +24,7 @@ from aguila.store.sqlite.database.migrations import read_schema
 
 
 def check(location: str, *, as_json: bool, repairs_usage: bool) -> int:
-    """Print everything that breaks the contract of a store; return how much.
+    """Print every fault that breaks the contract of a store; return how many there are.
 
     ``repairs_usage``: first count the usage of each scope again.
     """

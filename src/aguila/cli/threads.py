@@ -58,7 +58,7 @@ class Outcome:
 
 @contextmanager
 def reports_errors(command: str) -> Generator[None]:
-    """Print what failed, and exit with status 2."""
+    """Print the error, and exit with status 2."""
     try:
         yield
     except (CannotUse, StoreError) as error:

@@ -25,7 +25,8 @@ FileLike = bytes | bytearray | memoryview | str | PathLike[str]
 
 _KINDS: Final[dict[str, Callable[..., MediaPart]]] = {"image": ImagePart, "audio": AudioPart, "video": VideoPart}
 
-# How a file begins, at an offset. A file name is checked first: an office document begins like a zip archive.
+# The offset and the bytes that identify a type. A file name is checked first: an office document begins like a zip
+# archive.
 _MAGIC: Final[tuple[tuple[int, bytes, str], ...]] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),

@@ -1,7 +1,7 @@
 """Middleware: changes to the input and to raw events, before they are validated (PROC-7).
 
-A stage sees events as the agent sent them, unknown ones and chunks too, as plain dicts. What it returns is validated
-and verified like any other event. The first middleware is the outermost: it sees the input first and events last.
+A stage sees events as the agent sent them, unknown ones and chunks too, as plain dicts. The events that it returns are
+validated and verified like any other. The first middleware is the outermost: it sees the input first and events last.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ def read_lines(data: bytes, *, strict: bool = False) -> list[RecordedRun]:
 
 
 def read_array(data: bytes) -> RecordedRun:
-    """Return the events of a JSON array. Raise ValueError if it is none."""
+    """Return the events of a JSON array. Raise ValueError if the data is not one."""
     try:
         elements = decode_json(data.removeprefix(_BOM), list[msgspec.Raw])
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:

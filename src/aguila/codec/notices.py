@@ -25,11 +25,11 @@ MAX_LENGTH = 500
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was tolerated.
+    """A fault or an older shape that was tolerated.
 
     ``rule`` is a rule id of the protocol (``"PROC-3"``) or the name of a compatibility rule (``"thinking-events"``).
-    ``path`` is a JSON Pointer within the event or document. ``event_type`` is the type of the event, if it was found
-    in one. ``is_routine`` marks what peers do in normal operation.
+    ``path`` is a JSON Pointer within the event or document. ``event_type`` is the type of the event, if it was found in
+    one. ``is_routine`` marks one that peers cause in normal operation.
     """
 
     rule: str

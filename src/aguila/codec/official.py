@@ -104,8 +104,8 @@ def from_official(model: Any, *, warn: Warn | None = None) -> Any:
 def to_official(obj: Any) -> Any:
     """Convert one of our objects, an ``EventType`` or a patch operation (a dict) to an object of ``ag_ui.core``.
 
-    Raises ``MissingExtra`` without the official package, ``EncodeError`` for what its models refuse or do not have
-    (the retired events), ``TypeError`` for what is not a protocol object.
+    Raises ``MissingExtra`` without the official package, ``EncodeError`` for an object that its models refuse or do not
+    have (the retired events), ``TypeError`` for one that is not of the protocol.
     """
     if not isinstance(obj, (Wire, dict, EventType)):
         raise TypeError(f"not a protocol object: {obj!r}")

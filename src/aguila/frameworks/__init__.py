@@ -1,6 +1,7 @@
 """Make agents of other frameworks durable: any AG-UI endpoint, or any iterator of AG-UI events, as an agent.
 
-``upstream`` calls another endpoint; ``from_events`` calls a function. Both send what they receive through ``relay``.
+``upstream`` calls another endpoint; ``from_events`` calls a function. Both send the events that they receive through
+``relay``.
 """
 
 from aguila.frameworks.relay.iterator import from_events

@@ -3,8 +3,8 @@
 Its own AG-UI adapter is used: install ``ag-ui-adk``. The adapter works in a task that continues after its stream is
 closed, so each run has an adapter of its own, which is closed with the run. All share the services of ADK.
 
-A tool that needs confirmation asks an approval of its call. The adapter shows ADK's own call beside it,
-``adk_request_confirmation``, which is never answered: that one is left out.
+A tool that needs confirmation asks an approval of its call. The adapter also shows ADK's own call,
+``adk_request_confirmation``. It is never answered, so it is left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["agent"]
 
 _CONFIRMATION: Final = "adk_request_confirmation"
 _HINT: Final = "Please approve or reject the tool call "
-"""How the hint begins that ADK makes for programmers, if a tool has no other."""
+"""The beginning of the hint that ADK writes for programmers if a tool has no hint of its own."""
 _PENDING: Final = "pending_tool_calls"
 """The key of the state in which the adapter keeps ids."""
 _ANSWER: Final[dict[str, Any]] = {

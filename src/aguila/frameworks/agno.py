@@ -34,7 +34,7 @@ from aguila.protocol import (
 __all__ = ["agent"]
 
 _PREFIX: Final = "approve:"
-"""How the id of an interrupt begins; the id of the call follows."""
+"""The prefix of the id of an interrupt; the id of the call follows."""
 _CONTENT: Final = ("RunContent", "TeamRunContent")
 """Agno's events that carry texts."""
 

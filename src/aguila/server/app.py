@@ -51,7 +51,8 @@ class App:
     started it. docs/server.md describes the options; all times are in seconds.
 
     ``store``: a ``Store``, the path or URL of one (``sqlite:///path``), or None for memory.
-    ``durability``: what stored events survive: ``"process"``, its death; ``"power"``, also the loss of power.
+    ``durability``: with ``"process"`` stored events survive the death of the process, with ``"power"`` also the loss of
+    power.
     ``authenticate``: takes a ``Request`` and returns a ``Principal`` or a scope, or None to refuse. Without it all
     callers share one scope, and listing, deleting and files need ``allow_anonymous``.
     ``history``: which side keeps the messages. ``busy``: how a second run on a thread is handled.
@@ -173,7 +174,7 @@ class App:
         self._service: Service | None = None
         self._starting = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
-        self._is_drain_requested = False  # by a signal that came while the app was starting
+        self._is_drain_requested = False  # set by a signal that comes while the app starts
         if has_protobuf():
             ProtobufEncoder()  # imports the extra, which takes some 30 ms: too long for the event loop
 
@@ -366,7 +367,7 @@ class App:
                 return
             if scope["method"] == "HEAD":
                 send = drop_body(send)
-            if isinstance(response, EventStream):  # it watches its writes with a timer that all streams share
+            if isinstance(response, EventStream):  # a timer that all streams share limits its writes
                 await response(receive, send)
                 return
             with suppress(Disconnected):
@@ -382,7 +383,7 @@ class App:
                 try:
                     await self._ensure_started()
                     if self._signals is not None:
-                        self._signals.install()  # again: if the app was started earlier, the server's handler is newer
+                        self._signals.install()  # again, in front of handlers that are newer than the app
                 except StoreUnavailable as error:  # the server logs the message, which needs no traceback
                     await send({"type": "lifespan.startup.failed", "message": f"the app cannot start: {error}"})
                     return

@@ -273,8 +273,8 @@ class Store(ABC):
         The result ends with the batch that reaches ``limit`` events, so it may hold a few more. Batches are cut at
         ``after`` and ``until``.
 
-        Raises ``NotFound``, or ``CursorExpired`` if ``after`` is not in the log; a cursor of a removed thread that had
-        the same id is not.
+        Raises ``NotFound``, or ``CursorExpired`` if ``after`` is not in the log, such as a cursor of a removed thread
+        with the same id.
         """
 
     @abstractmethod
@@ -339,7 +339,7 @@ class Store(ABC):
     async def usage(self, scope: str | None = None) -> Usage:
         """Return the usage of a scope, in constant time; without a scope, that of the store.
 
-        That of the store does not count the writes of open runs.
+        The usage of the store does not count the writes of open runs.
         """
 
     # Projections

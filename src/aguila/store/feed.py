@@ -98,7 +98,7 @@ class Channel:
         """The lease of the run of this process that ended last."""
         self.users = 0
         self.stamp: Sequence[object] | None = None
-        """What a polling store last saw of the thread: its first sequence number, then the state of its open run."""
+        """The thread at the last poll: its first sequence number, then the state of its open run."""
         self.ring: list[tuple[Batch, int]] = []  # a deque would need more memory than the rest of the channel
         self.ring_bytes = 0
         self.ring_limit = ring_limit

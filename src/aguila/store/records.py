@@ -17,7 +17,7 @@ CancelRequest = Literal["always", "unwatched"]
 """When to cancel a run: always, or only if it has no viewers."""
 
 InterruptStatus = Literal["open", "claimed", "settled"]
-"""How far the answer to an interrupt has come."""
+"""The status of an interrupt: no run answers it, a run is answering it, or a run has used the answer."""
 
 Durability = Literal["process", "power"]
 """What a stored event survives: the death of the process, or also the loss of power."""
@@ -53,7 +53,7 @@ class NewRun(msgspec.Struct, frozen=True, gc=False):
     events: Sequence[bytes]
     """Its first events."""
     parent_run_id: str | None = None
-    """The run that it continues: None is the latest one, and its own id is none."""
+    """The run that it continues. None is the latest run; with its own id it continues no run."""
     claims: Sequence[str] = ()
     """The interrupts that it answers."""
     waiting: frozenset[str] | None = None
@@ -202,7 +202,7 @@ class RunProjection(msgspec.Struct, frozen=True, kw_only=True):
     """A thread after a run, as the caller wrote it. ``body`` may refer to values by their digests (16 bytes each)."""
 
     format: int
-    """The version of what ``body`` means."""
+    """The version of the format of ``body``."""
     body: bytes
     values: Mapping[bytes, bytes] = {}
     """JSON by its digest (``run_inputs.hash_json``): the values that the thread may not have yet."""

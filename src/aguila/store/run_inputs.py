@@ -93,7 +93,7 @@ class ListDelta(msgspec.Struct, frozen=True):
 
     @classmethod
     def decode(cls, data: bytes) -> ListDelta:
-        """Return what ``encode`` wrote."""
+        """Decode bytes that ``encode`` returned."""
         return cls(_decode_parts(data))
 
 
@@ -103,7 +103,7 @@ def cut_input(body: bytes) -> CutInput:
     if size <= SMALL:
         return CutInput(body=StoredJSON(body), size=size)
     excised = excise_strings(body, INLINE // 2)
-    for text in (body,) if excised is None else (excised.text, body):  # the second if it cut something else
+    for text in (body,) if excised is None else (excised.text, body):  # the body if a cut string hides its messages
         try:
             members = _decode_members(text)
             messages = _decode_items(members.pop("messages"))
@@ -179,7 +179,7 @@ def _take_files(text: bytes, excised: ExcisedJSON | None, files: dict[bytes, mem
 def join_input(
     body: StoredJSON, digests: bytes | None, message: Callable[[bytes], StoredJSON], file: Callable[[bytes], bytes]
 ) -> bytes:
-    """Return a request whose JSON value is that of the one that was cut."""
+    """Join the parts of a request. The result has the same JSON value as the request that was cut."""
     start = _join_files(body, file)
     if digests is None:
         return start
@@ -254,7 +254,7 @@ def read_list(deltas: list[ListDelta]) -> bytes:
 def _common(one: bytes, start: int, other: bytes, other_start: int) -> int:
     """Return how many bytes of whole digests two lists have in common from these places on.
 
-    It compares steps that double while they are equal, and halve after that: as much work as there is in common.
+    Steps double while they are equal, and halve after that, so the work grows with the common part only.
     """
     count, step, is_growing = 0, DIGEST, True
     most = min(len(one) - start, len(other) - other_start)

@@ -90,7 +90,8 @@ class Consumer:
     def feed(self, raw: Raw) -> list[Event]:
         """Process one raw event and return the resulting events, expanded and verified. Empty if it was dropped.
 
-        Raises ``ProtocolError`` if a consumer must refuse the event. ``conversation`` keeps what was delivered before.
+        Raises ``ProtocolError`` if a consumer must refuse the event. ``conversation`` keeps the events that were
+        delivered before.
         """
         delivered: list[Event] = []
         index = self._index
@@ -129,7 +130,7 @@ class Consumer:
             raise
 
     def apply(self, events: Sequence[Event]) -> list[Event]:
-        """Apply the events that ``decode`` returned, and return what ``feed`` would."""
+        """Apply the events that ``decode`` returned, and return the result that ``feed`` would."""
         index = self._index
         delivered = [each for event in events for each in self.feed(event)]
         self._index = index + 1
@@ -141,8 +142,8 @@ class Consumer:
         """Yield what ``feed`` returns for each raw event, several times faster for most events.
 
         Each event is applied just before it is yielded, so ``conversation`` is never ahead of the caller. ``is_last``
-        is called for every event that starts or ends a run, after it was yielded. If it returns True, the rest is left
-        alone.
+        is called for every event that starts or ends a run, after it was yielded. If it returns True, the rest is not
+        read.
         """
         verifier, reducer, expander = self._verifier, self._reducer, self._expander
         kind, builder_id = None, ""
@@ -219,7 +220,10 @@ class Consumer:
 
 
 def _to_decodable(raw: Any) -> Any:
-    """Return what the decoder reads. Typed objects of retired events and of the official package become JSON."""
+    """Convert a raw event to a form that the decoder reads.
+
+    Typed objects of retired events and of the official package become JSON.
+    """
     if isinstance(raw, msgspec.Struct):
         return encode(raw)
     return encode(from_official(raw)) if is_official(raw) else raw

@@ -15,10 +15,10 @@ from aguila.protocol import (
 from aguila.stream.verification.rules import REASONING_MESSAGE, TEXT, TOOL_CALL
 
 MAX_MERGED: Final = 16 * 1024
-"""The most bytes of UTF-8 text in a merged delta."""
+"""Maximum bytes of UTF-8 text in a merged delta."""
 
 MAX_DELTA: Final = MAX_MERGED // 4
-"""The most characters of a delta that is merged with others: they take at most ``MAX_MERGED`` bytes."""
+"""Maximum characters of a delta that is merged with others: they take at most ``MAX_MERGED`` bytes."""
 
 ITEM_IDS: Final[dict[type[Any], str]] = {
     TextMessageContentEvent: TEXT.id_field,

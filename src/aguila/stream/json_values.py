@@ -25,7 +25,7 @@ _MAX_INTEGER_BITS = 14_000
 """Python does not write, and most peers do not read, integers of more than about 4,300 digits."""
 
 _PLAIN = 1 << 64
-"""Integers below need no check of their length."""
+"""Integers below this one need no check of their length."""
 
 _ABSENT: Any = object()
 

@@ -34,8 +34,8 @@ class TextSequencer:
 
     ``max_held`` bounds the bytes that are held; ``measure`` returns the size of an event and may raise for one that
     cannot be sent. When more would be held, the open text is closed and the held events are released, text by text. A
-    text that is not complete by then is opened again by its next delta. So nothing waits for anything but the bound,
-    nothing is lost, and the deltas of a message stay in order. A MESSAGES_SNAPSHOT and the end of the run release
+    text that is not complete by then is opened again by its next delta. So events wait at most until the bound is
+    reached, none is lost, and the deltas of a message stay in order. A MESSAGES_SNAPSHOT and the end of the run release
     everything too: a snapshot contains the texts as they are when it is made.
 
     Chunk events have to be expanded before.
@@ -45,7 +45,7 @@ class TextSequencer:
         self._max_held = max_held
         self._measure = measure
         self._open: str | None = None
-        self._starts: dict[str, TextMessageStartEvent] = {}  # of texts without an end, as far as they were sent
+        self._starts: dict[str, TextMessageStartEvent] = {}  # sent starts of texts that have not ended
         self._held: list[tuple[Event, int]] = []
         self._size = 0
 

@@ -17,7 +17,10 @@ OLD_STATUSES: Final = {"success": "completed", "error": "failed"}
 
 
 class StepDetails(msgspec.Struct, frozen=True, kw_only=True):
-    """What an event says about its step. ``parent`` is the name of the parent step, or its id from older peers."""
+    """The details of a step that an event carries.
+
+    ``parent`` is the name of the parent step, or its id from older peers.
+    """
 
     step_id: str | None = None
     parent: str | None = None

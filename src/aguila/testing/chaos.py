@@ -73,7 +73,7 @@ class Chaos:
         return faults
 
     def begin(self) -> Faults:
-        """Do the same before the request is sent: raise ``TransportFailed`` if the request is lost."""
+        """Return the faults of a request that is about to be sent. Raise ``TransportFailed`` if it is lost."""
         faults = self.next()
         if faults.cut_at == -1:
             raise TransportFailed("chaos: the request was lost")

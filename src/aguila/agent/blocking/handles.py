@@ -98,7 +98,7 @@ class BlockingItem(PortalHandle[Entered]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self.portal.is_closed:  # otherwise the end of the run closes what is open
+        if not self.portal.is_closed:  # otherwise the end of the run closes the item
             self.portal.call(partial(self.wrapped.__aexit__, kind, error, trace))
 
 

@@ -60,7 +60,10 @@ class BlockingRunAPI(PortalHandle[A]):
     new_call_id = on_loop(RunAPI.new_call_id)
 
     def call_tool(self, tool: FunctionTool[..., Any], args: dict[str, Any] | None = None) -> ToolResult:
-        """Do the same as ``Run.call_tool``. A plain function is called in this thread, an async one on the loop."""
+        """Call a function tool as ``Run.call_tool`` does.
+
+        A plain function is called in this thread, an async one on the loop.
+        """
         if tool.is_async:
             return self.portal.call(partial(self.wrapped.call_tool, tool, args))
         arguments: dict[str, Any] = {} if args is None else copy_json(args)
@@ -219,7 +222,7 @@ class BlockingRun(BlockingRunAPI[Run]):
         return self.portal.call_function(lambda: self.wrapped.resume_messages)
 
     def once(self, key: str, effect: Callable[[], Any], *, idempotent: bool = False) -> Any:
-        """Do the same as ``Run.once``. The effect is called in this thread."""
+        """Call an effect once, as ``Run.once`` does. The effect is called in this thread."""
         return self.portal.once(key, effect, is_idempotent=idempotent)
 
     @contextmanager

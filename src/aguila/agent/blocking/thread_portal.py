@@ -122,7 +122,7 @@ class ThreadPortal:
         return self.call_function(self._questions.new_key, kind)
 
     def once(self, key: str, effect: Callable[[], Any], *, is_idempotent: bool = False) -> Any:
-        """Do the same as ``Questions.once``. The effect is called in this thread."""
+        """Call an effect once, as ``Questions.once`` does. The effect is called in this thread."""
         active = (threading.get_ident(), key)
         if active in self._active_effects:
             raise nested_effect_error(key)

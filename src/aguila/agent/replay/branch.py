@@ -59,7 +59,7 @@ class Branch:
         self.passed = ""
         """The last question that it passed."""
         self.sent = 0
-        """How much it sent since."""
+        """How much it sent after that question."""
         self.goal: Position | None = None
         """Its position in an earlier run. The branch is muted until it is there."""
         self.left: Position | None = None

@@ -5,9 +5,10 @@ another order, so each is a branch with a name (``run.branch``). A branch counts
 that it passed: a message, a call or a step counts as one, and unfinished ones are also counted in characters.
 
 When a run ends with questions, the position of each branch is recorded. In the replay a branch is muted until it is
-back at its position: one that asked until its answer is there, any other until it has sent as much. Events that a
-branch sends on its way out of a question are not counted, because the replay does not come that way. A run in which
-only the agent's own task used the run, and which ended with a question of that task, needs no record.
+back at its position. A branch that asked is muted until its answer is there, any other until it has sent as much as
+before. Events that a branch sends on its way out of a question are not counted, because the replay does not come that
+way. A run in which only the agent's own task used the run, and which ended with a question of that task, needs no
+record.
 
 A task or thread without a name that uses the run is a branch too. Such branches are numbered in the order in which they
 first use the run, which is stable for one at a time. If several are active at once, their questions need a ``key``.
@@ -65,7 +66,7 @@ class Branches:
         self._unsent: dict[str, int] = {}  # how many of them this run has yet to pass
         self._written: dict[str, list[Any]] = {}  # open items: their branch, and their number of characters
         self._number = 0
-        self._thread: threading.Thread | None = None  # that the agent's task acts for, unless it is the agent's own
+        self._thread: threading.Thread | None = None  # the thread that the task acts for; None: the agent's own
         self._places: dict[threading.Thread, Place] = {}
         self._asked: list[Branch] = []
         self._error: BaseException | None = None
@@ -265,7 +266,7 @@ class Branches:
         return event if is_new else None
 
     def count(self) -> bool:
-        """Count one thing that the caller sends; return whether it is new."""
+        """Count one item that the caller sends; return whether it is new."""
         branch = self.here()
         if branch.repeats_effect:
             return False
@@ -424,13 +425,13 @@ class Branches:
 
 
 def _is_of(place: Place, caller: Caller) -> bool:
-    """Whether a place belongs to the caller, rather than to the one that started it."""
+    """Whether a place belongs to the caller itself, and not to the task or thread that started it."""
     owner = place.branch.owner
     return owner is not None and owner() is caller
 
 
 def _may_have_seen(branch: Branch, asked: Branch) -> bool:
-    """Whether a branch may have the question of a descendant: the child in between has ended."""
+    """Whether a branch may have received the question of a descendant: its child on the way there has ended."""
     each: Branch | None = asked
     while each is not None and each.parent is not branch:
         each = each.parent

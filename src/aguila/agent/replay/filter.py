@@ -18,8 +18,8 @@ state                        nothing: the whole state is compared with that of t
 ===========================  ==========================================================================================
 
 Each branch is muted by itself until it reaches its recorded position (``branches``). State is sent when all branches
-have: until then the agent's state may be older than the client's. A branch reopens only the steps and subagents around
-itself.
+have reached theirs: until then the agent's state may be older than the client's. A branch reopens only the steps and
+subagents around itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tool calls of a thread: is a provider's call new, a continuation of a streaming one, or already in the thread?"""
+"""Find out whether a provider's call is new, continues a streaming call, or is in the thread already."""
 
 from __future__ import annotations
 

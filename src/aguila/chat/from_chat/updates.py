@@ -64,7 +64,7 @@ from aguila.stream import EventWriter, aggregate_token_usage
 from aguila.stream.type_errors import EVENT_CLASSES
 
 Update = ChatUpdate | ChatMessage | Event | LegacyEvent | Content | str
-"""What a stream of updates may contain."""
+"""The values that a stream of updates may contain."""
 
 _BESIDE_TEXT: frozenset[type[Any]] = frozenset(
     {StateSnapshotEvent, StateDeltaEvent, CustomEvent, RawEvent, ActivitySnapshotEvent, ActivityDeltaEvent}

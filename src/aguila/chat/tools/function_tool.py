@@ -45,8 +45,8 @@ class ToolError(Exception):
 class FunctionTool(Generic[P, R]):
     """A function that a model may call. Calling it calls the function.
 
-    ``tool`` makes one. ``declaration`` is what the model is shown. If ``takes_run``, the function has a parameter
-    ``run`` without a JSON type, and receives the run of the agent.
+    ``tool`` makes one. ``declaration`` is shown to the model. If ``takes_run``, the function has a parameter ``run``
+    without a JSON type, and receives the run of the agent.
     """
 
     def __init__(

@@ -185,7 +185,7 @@ _NEVER = float("inf")
 
 async def _confirm(planned: PlannedCall) -> None:
     with planned.asking():
-        allowed = await asyncio.to_thread(planned.ask)  # it may well be ``input``
+        allowed = await asyncio.to_thread(planned.ask)  # it may block, as ``input`` does
         planned.take_consent(await allowed if isawaitable(allowed) else allowed)
 
 
@@ -193,7 +193,7 @@ async def _call(planned: PlannedCall) -> ToolMessage:
     tool = planned.tool
     if tool is None:
         return planned.answer_refusal()
-    if planned.has_begun:  # in an earlier run, which was left
+    if planned.has_begun:  # it was called in an earlier run
         return await asyncio.wrap_future(planned.outcome)
     if tool.is_async:
         with planned.settling():

@@ -74,7 +74,7 @@ Program = Generator[Any, Any, T]
 
 
 def offloaded(work: Callable[[], T]) -> Program[T]:
-    """Run slow work off the event loop. What it raises is raised here and not in the driver."""
+    """Run slow work off the event loop. Its exceptions are raised here and not in the driver."""
     failure: Exception | None = None
 
     def attempt() -> T | None:

@@ -1,4 +1,4 @@
-"""The execution of one program, without the waiting: what the asyncio driver and the other one share."""
+"""The part of executing a program that both drivers share: everything but the waiting."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ T = TypeVar("T")
 class Execution(Generic[T]):
     """A program, the effect that a driver performs for it, and how it ended.
 
-    ``conversation`` returns what the program has received, for an error. ``outcome`` is the result or the error of a
-    program that has ended.
+    ``conversation`` returns the conversation so far, for an error. ``outcome`` is the result or the error of a program
+    that has ended.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class Execution(Generic[T]):
         self._conversation = conversation
 
     def effects(self) -> Iterator[Any]:
-        """Yield what the program yields. The driver sets ``result``, or ``failure`` if the effect raised.
+        """Yield the effects and events of the program. The driver sets ``result``, or ``failure`` if the effect raised.
 
-        Raise what the program raises, and a failure that is not one of the transport.
+        Raise the error of the program, or a failure that is not one of the transport.
         """
         program = self._program
         try:

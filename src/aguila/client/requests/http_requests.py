@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from aguila.client.settings import Settings
 
 _MAX_REFUSAL = 1 << 20
-"""Bytes of a refusal that are read."""
+"""How many bytes of a refusal are read."""
 
 _MAX_REDIRECTS = 5
 _MAX_DETAIL = 500
-"""Characters of a refusal that go into the message."""
+"""How many characters of a refusal go into the message."""
 
 Limit = Literal["first_event", "idle", "answer"]
 _TIMED_OUT: Final[dict[Limit, str]] = {

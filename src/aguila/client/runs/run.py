@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 DriverT = TypeVar("DriverT")
 
 Outcome = Literal["success", "interrupt", "cancelled"]
-"""How a run ends that does not fail; a run that fails raises."""
+"""The outcomes of a run that does not fail. A run that fails raises an error."""
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):

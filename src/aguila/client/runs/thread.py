@@ -148,7 +148,7 @@ class ThreadBase(ThreadAnswers, ABC, Generic[TransportT, RunT]):
         return self._branch_tip
 
     def _last_run_id(self) -> str | None:
-        """Return the last run of this conversation, which another branch may have passed by on the server."""
+        """Return the last run of this conversation. On the server, another branch may have later runs."""
         if self._branch_tip is not None:
             return self._branch_tip
         last = self.conversation.last_run

@@ -45,7 +45,7 @@ class ThreadAnswers(ThreadState):
         return resume_entries(interrupts, answers or {}, self._settings.now(), warn=self._settings.warn)
 
     def _check_ids(self, request: RunRequest, before: Conversation) -> None:
-        """Raise ``IllegalStep`` for an id that is in use: a message would be lost, and a run is not run again."""
+        """Raise ``IllegalStep`` for an id that is in use: the new message would be lost, or the run would not start."""
         known = {message.id: message for message in before.messages}
         for message in request.messages:
             if not is_same_message(message, known.setdefault(message.id, message), is_extended=True):

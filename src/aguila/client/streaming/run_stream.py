@@ -92,7 +92,7 @@ class RunStream:
         self._received = FrameConsumer(self._settings, consumer, self._chain, self.run_id)
 
     def follow(self, request: Request) -> Program[None]:
-        """Send the request and deliver the events. Raise everything that can end a run but its own RUN_ERROR."""
+        """Send the request and deliver the events. Raise every error that can end a run, except its own RUN_ERROR."""
         try:
             yield from self._follow(request)
         except LimitExceeded as error:
@@ -117,7 +117,7 @@ class RunStream:
             try:
                 reader = yield from self._reconnect(request, dropped)
             except StreamTruncated as error:
-                # The server cannot be asked, or knows of no other run. If it was not reached, it may know.
+                # A server that was not reached may still have the requested run, so no other run is accepted.
                 if substitute is None or isinstance(error.__cause__, TransportFailed):
                     raise
                 return self._accept_substitute(substitute)
@@ -326,7 +326,7 @@ class RunStream:
             return False
         if self._settings.server.sends_ids:
             return True
-        # An unknown server may be asked, but not one that was silent, or that ended the stream in order.
+        # An unknown server is asked only if the connection broke: not after a timeout, and not after a regular end.
         return dropped is not None and not (isinstance(dropped, TransportFailed) and dropped.is_timeout)
 
     def _find_or_send_again(self, request: Request, run_id: str | None) -> Program[ResponseReader]:

@@ -103,7 +103,7 @@ class _Response:
 
 
 _DECODED = ("gzip", "x-gzip", "deflate", "br", "zstd")
-"""Content encodings that aiohttp decodes, or reports the missing package of."""
+"""Content encodings that aiohttp decodes. If it needs a package that is missing, it reports that."""
 
 
 def _read_rest(content: aiohttp.StreamReader, error: Exception) -> bytes:

@@ -48,8 +48,8 @@ class ASGITransport:
             headers.append((b"content-length", b"%d" % len(request.body)))
         scope: dict[str, Any] = {
             "type": "http",
-            # As uvicorn says. From 2.4 on, Starlette waits for an error of send() instead of the disconnect, and leaves
-            # the iterator of its response open.
+            # The version that uvicorn declares. From 2.4 on, Starlette waits for an error of send() instead of the
+            # disconnect, and leaves the iterator of its response open.
             "asgi": {"version": "3.0", "spec_version": "2.3"},
             "http_version": "1.1",
             "method": request.method,

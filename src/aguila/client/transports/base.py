@@ -1,6 +1,6 @@
 """The interface of a transport, and its requests, responses and timeouts.
 
-A transport is any class with these methods. It carries bytes and judges nothing: an error status is a response.
+A transport is any class with these methods. It carries bytes without interpreting them: an error status is a response.
 """
 
 from __future__ import annotations

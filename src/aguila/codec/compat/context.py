@@ -25,9 +25,9 @@ SPELLING = "spelling"
 class Rule(msgspec.Struct, frozen=True):
     """One older shape and its translation.
 
-    ``rows`` are the rows of the table of wire shapes that it implements. ``places`` are what it applies to: a type, a
-    union (``ContentPart``), a list of either (``Message[]``), ``Event`` for every event, ``*`` for every described
-    object. ``apply`` returns the same value if nothing changes; for an event, None drops it.
+    ``rows`` are the rows of the table of wire shapes that it implements. ``places`` name the values that it applies to:
+    a type, a union (``ContentPart``), a list of either (``Message[]``), ``Event`` for every event, ``*`` for every
+    described object. ``apply`` returns the same value if nothing changes; for an event, None drops it.
     """
 
     name: str
@@ -75,7 +75,7 @@ class RuleContext:
             self._warn(Notice(rule=self.rule.name, message=message, path=path, event_type=self.event_type))
 
     def start_run(self, run_id: str, version: Any) -> None:
-        """Forget the previous run. ``version`` is what the producer of this one declares."""
+        """Forget the previous run. ``version`` is the one that the producer of the new run declares."""
         self.run_id = run_id
         self.is_before_1_0 = version is None or (isinstance(version, str) and version.startswith("0."))
         self.span = self.message = None

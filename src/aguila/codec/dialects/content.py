@@ -35,7 +35,7 @@ Report = Callable[[str, str], None]
 """Receives a description of the loss and its JSON Pointer."""
 
 _DESCRIBED: Final = re.compile(r"\[(?:image|audio|video|document|file)\b")
-"""How ``describe`` begins."""
+"""The beginning of the line that ``describe`` returns."""
 
 _LINK: Final = "\x00"  # stands for a link in a text to match
 
@@ -176,7 +176,7 @@ def as_binary(part: Any, report: Report, path: str) -> BinaryInputContent:
 
 
 def may_be_translated(message: Message) -> bool:
-    """Return whether a message may be what a dialect made of one with files. False needs no second look."""
+    """Return whether a message may be a dialect's translation of one with files. It is quick: False is certain."""
     if not isinstance(message, UserMessage | ToolMessage):
         return False
     content = message.content
@@ -186,7 +186,7 @@ def may_be_translated(message: Message) -> bool:
 
 
 def is_translation_of(content: Any, parts: Sequence[ContentPart]) -> bool:
-    """Return whether content is what some dialect made of these parts, so that a client sent it back unedited."""
+    """Return whether content is some dialect's translation of these parts, so that a client sent it back unedited."""
     if isinstance(content, str):
         return _matches(content, as_text(parts, _any_link)) or content == as_text(parts, None)
     if not is_array(content) or len(content) != len(parts):

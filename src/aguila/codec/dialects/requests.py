@@ -2,7 +2,7 @@
 
 A version that is absent or cannot be interpreted means a current server (VER-4, VER-11): the input stays as it is. A
 downgrade changes no id and no order (VER-12) and makes nothing up; at most it supplies the empty value that an older
-schema requires (VER-13). What is lost is reported under the rule VER-16.
+schema requires (VER-13). Losses are reported under the rule VER-16.
 
 ====== ========================================================== ====================================================
 server loses, with a notice                                       changes, silently
@@ -16,7 +16,7 @@ server loses, with a notice                                       changes, silen
 0.0.39 parts that are not text, ``parentRunId``                   absent content: it is the empty string
 ====== ========================================================== ====================================================
 
-Each row holds for that version and those before it, except that what has an older form is not lost.
+Each row holds for that version and those before it, except that a value with an older form is not lost.
 """
 
 from __future__ import annotations

@@ -103,10 +103,10 @@ version (VER-2); these clients ignore the member.
 """
 
 UNDECLARED_WITH_SUBAGENTS: Final = msgspec.structs.replace(UNDECLARED, subagents=True)
-"""The same for clients that read SUBAGENT_* events (0.0.59)."""
+"""``UNDECLARED`` for clients that read SUBAGENT_* events (0.0.59)."""
 
 UNDECLARED_WITH_META: Final = msgspec.structs.replace(UNDECLARED, meta_events=True)
-"""The same for clients that read META events, as drafts of the protocol did."""
+"""``UNDECLARED`` for clients that read META events, as drafts of the protocol did."""
 
 
 def parse_version(text: str) -> Version | None:

@@ -1,6 +1,6 @@
 """Translate a stream of our events for a client of an older generation.
 
-A translation changes no id and no order (VER-12). What the client cannot read is reported as a VER-16 notice. The
+A translation changes no id and no order (VER-12). Data that the client cannot read is reported as a VER-16 notice. The
 departures from the protocol, each because the published clients leave no other way, are listed in docs/dialects.md.
 """
 

@@ -1,8 +1,8 @@
 """Decode JSON to protocol objects.
 
 The typed decoder of msgspec goes first: it refuses unknown members, nulls and wrong types, so exact input costs one
-call. What it refuses is parsed as plain JSON, upgraded by the compatibility rules (``compat``), stripped of unknown
-members with notices (``validation``), and converted to the same types (PROC-7, PROC-8).
+call. Input that it refuses is parsed as plain JSON, upgraded by the compatibility rules (``compat``), stripped of
+unknown members with notices (``validation``), and converted to the same types (PROC-7, PROC-8).
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class EventDecoder:
         return self._decode_inexact(text, index)  # type: ignore[arg-type]
 
     def feed_all(self, texts: Iterable[bytes], events: list[Event]) -> None:
-        """Append to ``events`` what ``feed`` returns for each text. On an error, the events before it are there."""
+        """Feed each text, and append the results to ``events``. On an error, the events before it are there."""
         short, checks = self._unchecked_size, self._checks
         for data in texts:
             if len(data) <= short:

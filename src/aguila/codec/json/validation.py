@@ -134,7 +134,7 @@ def with_required_tag(type_: Any) -> Any:
 
 
 def _strip(raw: Any, shape: Shape, event_type: str | None = None) -> tuple[Any, list[Notice], str | None]:
-    """Return ``raw`` without what ``shape`` does not describe, a notice for each removal, and a path.
+    """Return ``raw`` without the parts that ``shape`` does not describe, a notice for each removal, and a path.
 
     The path is that of an unknown value that invalidates all of ``raw``, else None. Never changes ``raw``. Raises
     ``DecodeError`` for a malformed JSON Patch operation; the typed decoder refuses other malformed values.

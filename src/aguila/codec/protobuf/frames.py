@@ -64,8 +64,8 @@ class ProtobufEncoder:
     def encode(self, event: Event) -> bytes:
         """Encode an event as one frame. The same event gives the same bytes.
 
-        Raises ``EncodeError`` for an object that is not an event, and for what protobuf cannot carry: NaN and Infinity,
-        lone surrogates, unknown patch operations, timestamps and counts beyond 2^53, nesting beyond 256.
+        Raises ``EncodeError`` for an object that is not an event, and for values that protobuf cannot carry: NaN and
+        Infinity, lone surrogates, unknown patch operations, timestamps and counts beyond 2^53, nesting beyond 256.
         """
         body = self._write(event, self._report_inexact)
         if len(body) > _MAX_LENGTH:

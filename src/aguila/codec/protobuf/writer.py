@@ -1,7 +1,7 @@
 """Write an event as the bytes of ``ag_ui.Event`` (PB-8).
 
-The fields are those that the official encoder writes. What has no protobuf form raises; the official encoder drops it
-or writes nothing.
+The fields are those that the official encoder writes. A value without a protobuf form raises an error; the official
+encoder drops it or writes nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ WriteRest = Callable[[Any, Any, OnInexact], None]
 
 
 def write_event(event: Any, on_inexact: OnInexact) -> bytes:
-    """Write an event. Raises ``EncodeError`` with the path of what cannot be written."""
+    """Write an event. Raises ``EncodeError`` with the path of the value that cannot be written."""
     record = _RECORDS.get(event.__class__)
     if record is None:
         raise EncodeError(f"{type(event).__name__} is not an event of the protocol")

@@ -14,7 +14,7 @@ from aguila.protocol import PROTOCOL_VERSION, Message, RunAgentInput, replace
 async def adapter_input(run: Run) -> RunAgentInput:
     """Return the input of a run as the agent sees it: with the bytes of uploads, and a result for every call.
 
-    Calls are left without a result if the run has answers: they may be what was asked about.
+    Calls are left without a result if the run has answers: a question may have been about these calls.
     """
     messages = await run.chat_messages()
     if not run.resume:
@@ -40,7 +40,7 @@ def input_of(run: Run, thread_id: str, messages: list[Message]) -> RunAgentInput
 
 
 async def official_input(run: Run) -> Any:
-    """Return the same as a ``RunAgentInput`` of ``ag_ui.core``."""
+    """Return ``adapter_input`` as a ``RunAgentInput`` of ``ag_ui.core``."""
     return to_official(await adapter_input(run))
 
 

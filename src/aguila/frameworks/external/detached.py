@@ -11,8 +11,8 @@ _END: Final[Any] = object()
 class Detached:
     """The values of an async iterator that runs in another task. ``aclose`` cancels the task.
 
-    If the run is cancelled, the iterator is not: the caller can first stop what the iterator has started, which the
-    iterator would otherwise leave behind.
+    If the run is cancelled, the iterator is not: the caller can first stop the work that the iterator has started and
+    would leave behind.
     """
 
     def __init__(self, values: Any) -> None:

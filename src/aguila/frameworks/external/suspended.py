@@ -15,7 +15,7 @@ def finished(run: Run, outcome: Any) -> RunFinishedEvent:
 
 
 def keep_suspended(run: Run, framework: str, state: Any) -> None:
-    """Keep the state of a framework's run for the run that answers it. Raise TypeError if the session cannot."""
+    """Keep the state of a framework's run for the run that answers it. Raise TypeError if the session is not a dict."""
     if not is_object(run.session):
         raise TypeError(f"run.session must be a dict to keep questions in it, not {type(run.session).__name__}")
     run.session[framework] = state

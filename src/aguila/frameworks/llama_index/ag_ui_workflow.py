@@ -11,7 +11,10 @@ from aguila.frameworks.external.agent_input import official_input
 
 
 async def workflow_events(workflow: Any, run: Run) -> AsyncIterator[Any]:
-    """Yield the AG-UI events of the workflow. It is cancelled if the run ends first, which its own router does not."""
+    """Yield the AG-UI events of the workflow.
+
+    If the run ends first, cancel the workflow, which its own router does not do.
+    """
     handler: Any = workflow.run(input_data=await official_input(run))
     try:
         async for event in handler.stream_events():

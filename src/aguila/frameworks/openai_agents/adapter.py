@@ -73,7 +73,7 @@ def agent(
         given = context(run) if callable(context) else context
         if given is None:
             given = run
-            _ = run.state  # so that it is watched: the SDK calls sync tools in threads, which must not begin that
+            _ = run.state  # begin to compare it here, not in the threads of sync tools
         agents = _agents_of(sdk, agent)
         owned = {tool.name for one in agents for tool in one.tools}
         tools = [tool for tool in run.tools if tool.name not in owned]

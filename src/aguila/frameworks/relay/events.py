@@ -56,7 +56,7 @@ Raw = Literal["drop", "keep"]
 Errors = Literal["mask", "pass"]
 
 _INTERNAL: Final = "_ag_ui"
-"""How the keys begin that AG-UI adapters add to the state for themselves."""
+"""The prefix of the keys that AG-UI adapters add to the state for themselves."""
 
 _NOTHING: Final[tuple[Event, ...]] = ()
 
@@ -66,7 +66,7 @@ _LARGE_CHECKS: Final[dict[type[Any], Callable[[Any], bool]]] = {
     ActivityDeltaEvent: lambda event: is_large_patch(event.patch),
     MessagesSnapshotEvent: lambda event: is_large(event.messages),
 }
-"""Events whose conversion takes the longer, the larger they are."""
+"""Events whose conversion takes time in proportion to their size."""
 
 
 class RelayOptions:
@@ -120,7 +120,7 @@ class Relay:
             self._note(message)
 
     async def convert(self, event: Event) -> Iterable[Event]:
-        """Return what ``feed`` does. A large change is converted in a thread."""
+        """Convert an event as ``feed`` does, a large change in a thread."""
         is_large_change = _LARGE_CHECKS.get(event.__class__)
         if is_large_change is not None and is_large_change(event):
             return await offload(self.feed, event)
@@ -143,7 +143,7 @@ class Relay:
         return self._convert(event)
 
     def close(self) -> Iterable[Event]:
-        """Return the events that were held back of the only run that came. Call it at the end of the stream."""
+        """Return the held events of the only run that was received. Call it at the end of the stream."""
         held, self._held = self._held, None
         return (each for event in held or () for each in self._convert(event))
 

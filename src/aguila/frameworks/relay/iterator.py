@@ -1,4 +1,4 @@
-"""Use any async iterator of AG-UI events as an agent: what the AG-UI adapters of other frameworks produce."""
+"""Use any async iterator of AG-UI events as an agent, such as the AG-UI adapters of other frameworks produce."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def from_events(
 
     ``raw="keep"`` sends RAW events and ``rawEvent``. ``state_keys`` are the top-level keys of the state that clients
     get; the default is all but those that begin with ``_ag_ui``. ``errors="pass"`` sends the texts of RUN_ERROR. If the
-    run is cancelled, ``on_cancel`` is called and the iterator is closed: stop there what the framework does in tasks of
-    its own.
+    run is cancelled, ``on_cancel`` is called and the iterator is closed: use ``on_cancel`` to stop tasks that the
+    framework has started.
 
     Raise TypeError or ValueError for an invalid argument.
     """

@@ -104,7 +104,7 @@ def make_agent(
 
 
 def _capabilities(model: Model, toolbox: Toolbox) -> AgentCapabilities:
-    """Return what the agent declares (CAP-3). ``App`` adds what the server does."""
+    """Return the capabilities of the agent (CAP-3). ``App`` adds those of the server."""
     asks = toolbox.may_ask
     return AgentCapabilities(
         tools=ToolsCapabilities(supported=True, items=toolbox.declarations, parallel_calls=True, client_provided=True),
@@ -204,7 +204,8 @@ class _AgentLoop:
         return await self._run.chat_messages([message for message in resumed.messages if message.id in ids])
 
     async def _read_answer(self, prompt: Prompt, warn: Warn) -> Turn:
-        # A front end's call must not stay open in a run that ends with a question (FT-2), which only the end shows.
+        # A front end's call must not stay open in a run that ends with a question (FT-2). Only the end of the turn
+        # shows whether it does.
         self._chat = self._run.chat()
         writer = StreamWriter(self._run, self._chat, lambda name: self._remembers and name in self._frontend)
         answer = self._model.answer(prompt, warn)

@@ -1,8 +1,8 @@
 """Join consecutive Chat Completions messages of the same role.
 
 OpenAI accepts any order, but the templates of compatible servers refuse two messages of one role in a row. Histories
-have such: two user messages before an answer, an answer split by reasoning, instructions before a system message.
-Within a run an answer is one message, so joining also makes this run and later runs send the same.
+have such messages: two user messages before an answer, an answer split by reasoning, instructions before a system
+message. Within a run an answer is one message, so joining also makes this run and later runs send the same.
 
 Nothing is lost: texts are joined by line breaks, parts and reasoning details are concatenated, and if names differ
 each text starts with its name. A message with ``extra_content`` is not joined: it is the signature of that text

@@ -83,7 +83,7 @@ async def make_offloaded(
 def _has_simple_tools(prompt: Prompt) -> bool:
     """Return whether the schemas of the tools have few parts and no references, which could expand to many."""
     found: list[Any] = [tool.parameters for tool in prompt.tools]
-    for part in found:  # the loop also visits what is added
+    for part in found:  # the loop also visits added parts
         if is_object(part):
             if "$ref" in part:
                 return False

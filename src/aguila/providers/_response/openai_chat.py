@@ -67,7 +67,7 @@ class _Reader(Reader):
         self._extra: set[str] = set()  # ids of calls with an opaque value
 
     def is_slow(self, chunk: Any) -> bool:
-        """Images come complete, as text."""
+        """Return whether a chunk has images: they come complete, as text."""
         choices = getattr(chunk, "choices", None) or ()
         return any(getattr(getattr(choice, "delta", None), "images", None) for choice in choices)
 

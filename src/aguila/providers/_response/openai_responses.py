@@ -60,7 +60,7 @@ class _Reader(Reader):
         self._begun: dict[tuple[Any, Any], int] = {}  # position in the answer, by item and part
 
     def is_slow(self, event: Any) -> bool:
-        """Items of the provider's own tools, such as images, come complete."""
+        """Return whether an event has an item of the provider's own tools: such items, like images, come complete."""
         return event.type == "response.output_item.done" and event.item.type in OWN_ITEMS
 
     def read(self, event: Any) -> ChatUpdate | None:

@@ -1,1 +1,1 @@
-"""Who may use an app: by credentials, host and origin."""
+"""Check whether a request may use an app: its credentials, host and origin."""

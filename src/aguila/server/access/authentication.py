@@ -32,7 +32,7 @@ Authenticate = Callable[[Request], Awaitable[Any] | Any]
 
 
 async def identify(authenticate: Authenticate, request: Request) -> tuple[Any, str]:
-    """Return the principal of a request and its scope. Raises ``Rejected`` (401), or what the hook raises."""
+    """Return the principal of a request and its scope. Raises ``Rejected`` (401), or the exception of the hook."""
     try:
         principal = authenticate(request)
         if inspect.isawaitable(principal):
@@ -58,7 +58,7 @@ def _convert_http_exception(error: Exception) -> Rejected | None:
     if not any(
         cls.__name__ == "HTTPException" and cls.__module__.startswith("starlette.") for cls in type(error).__mro__
     ):
-        return None  # errors of other libraries may have a status too, but here they are faults
+        return None  # other libraries' errors may have a status too, but are faults here
     status: Any = getattr(error, "status_code", None)
     if not isinstance(status, int) or not 400 <= status < 500:
         return None

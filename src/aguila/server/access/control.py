@@ -1,4 +1,4 @@
-"""All that an app checks of a request before its handler."""
+"""Check a request before its handler is called."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ class AccessControl:
         self._authenticate = authenticate
 
     async def identify(self, request: Request) -> tuple[Any, str]:
-        """Return the principal of a request and its scope. Raises ``Rejected`` (401), or what the hook raises."""
+        """Return the principal of a request and its scope. Raises ``Rejected`` (401), or the exception of the hook."""
         return (None, ANONYMOUS) if self._authenticate is None else await identify(self._authenticate, request)

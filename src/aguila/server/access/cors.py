@@ -34,7 +34,7 @@ class Origins:
         self._headers = ", ".join(dict.fromkeys(names)).encode("latin-1")
 
     def check(self, request: Request) -> None:
-        """Raise ``Rejected`` (403) for a request from a foreign page that may change something (CSRF)."""
+        """Raise ``Rejected`` (403) if a page of a foreign origin sends a request that may change data (CSRF)."""
         origin = request.headers.get("origin")
         if origin is None or request.method in _SAFE_METHODS or self._is_listed(origin):
             return

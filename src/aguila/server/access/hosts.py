@@ -21,9 +21,10 @@ class Hosts:
     for a browser, but its requests carry the foreign host name. None allows the names of the loopback interface only,
     if callers need no credentials or the server listens on a loopback address. Other servers then allow all.
 
-    A server that listens on a Unix socket tells a path, or nothing. A test client, such as ``httpx.ASGITransport`` or
-    Starlette's ``TestClient``, calls the app itself and tells the name in its URL. That name is allowed by default if
-    public DNS cannot have it, such as ``testserver`` or ``app.test``.
+    The address of a server that listens on a Unix socket is a path, or is missing. A test client, such as
+    ``httpx.ASGITransport`` or Starlette's ``TestClient``, calls the app directly, and its server address is the host
+    name of its URL. That name is allowed by default if public DNS cannot have it, such as ``testserver`` or
+    ``app.test``.
     """
 
     def __init__(self, allowed: Iterable[str] | None, *, is_anonymous: bool) -> None:

@@ -13,7 +13,7 @@ from aguila.server.service import Exchange, Service
 from aguila.store import ThreadSummary
 
 VERSION: Final = "1.75.0"
-"""The version of CopilotKit whose contract this is."""
+"""The CopilotKit version whose contract is implemented here."""
 
 
 def build_info(service: Service, exchange: Exchange, *, is_single: bool) -> dict[str, Any]:

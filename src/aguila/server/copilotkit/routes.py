@@ -196,7 +196,7 @@ async def _check_query_agent(service: Service, exchange: Exchange) -> None:
 
 
 async def _load_view(service: Service, exchange: Exchange) -> Projection | None:
-    """Return the thread; None if it does not exist, as a new one does not yet."""
+    """Return the thread; None if it does not exist, which is normal for a new thread."""
     try:
         await _check_query_agent(service, exchange)
         return await service.runs.projections.load(exchange.scope, exchange.params[0])

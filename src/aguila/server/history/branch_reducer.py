@@ -291,7 +291,7 @@ class BranchReducer:
         if present is None and self.tip is not None:
             self._creators.record(self.tip, message_id, role)
             self.changes.created.append((message_id, role))
-        if present is None or self._known.has(present):  # what a run adds to a client's message does not make it known
+        if present is None or self._known.has(present):  # a client's message stays unknown if a run adds to it
             self._sending[message_id] = None
 
     def _open(self, event: Any) -> None:
@@ -324,7 +324,7 @@ class BranchReducer:
     def _on_messages_snapshot(self, event: MessagesSnapshotEvent) -> None:
         for message in event.messages:
             self._create(message.id, message.role)
-            if self._reducer.get_message(message.id) != message:  # else it may be a client's, sent back
+            if self._reducer.get_message(message.id) != message:  # an equal one may be the client's
                 self._sending[message.id] = None
         self._server_calls.on_messages_snapshot(event.messages)
 

@@ -26,7 +26,7 @@ from aguila.stream import compact
 
 MAX_EVENTS: Final = 200_000
 _MANY: Final = 200
-"""Events that are compacted on the event loop: about a millisecond."""
+"""Runs of at most this many events are compacted on the event loop, in about a millisecond."""
 
 Replay = Callable[[EventStream], Awaitable[None]]
 
@@ -40,7 +40,7 @@ def wants_compact(request: Request) -> bool:
 
 
 def build_compact_replay(store: Store, records: Sequence[RunRecord], warn: Warn) -> Replay:
-    """Return a function that writes those of these runs that have ended to a stream, after the reader's cursor."""
+    """Return a function that writes the ended runs among these to a stream, after the reader's cursor."""
     return partial(_write, store, records, warn)
 
 

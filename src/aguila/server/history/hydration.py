@@ -137,7 +137,7 @@ def _frame(thread_id: str, run_id: str) -> list[Event]:
 def _attach(view: Projection) -> Hydration:
     """Send the conversation and the open items; the log continues the run."""
     run = _get_run(view)
-    if run.ended is not None:  # since the caller looked
+    if run.ended is not None:  # it has ended since the caller looked
         events: list[Event] = [_start_event(run), *_snapshots(view, is_live=True), *_restart_pending_calls(view)]
         return Hydration(events=events, after=view.last - 1, is_live=True)
     events = [_start_event(run), *_snapshots(view, is_live=True), *_reopen_items(view)]
@@ -217,7 +217,7 @@ class _SnapshotIndex:
         self.messages: dict[str, Message] = {}
         self.calls: dict[str, tuple[ToolCall, Message]] = {}
         for message in messages:
-            if message.role != "tool" or message.id not in self.messages:  # the id means another message than a result
+            if message.role != "tool" or message.id not in self.messages:  # a result does not replace another message
                 self.messages[message.id] = message
             if isinstance(message, AssistantMessage) and message.tool_calls is not None:
                 for call in message.tool_calls:

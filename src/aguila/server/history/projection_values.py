@@ -36,7 +36,7 @@ class Projection(msgspec.Struct, frozen=True, kw_only=True):
     has_state: bool = False
     server_calls: ServerCalls = NO_CALLS
     first_runs: FirstRuns
-    """Of all messages of the thread."""
+    """The first run of every message of the thread."""
     tree: RunTree
     """All runs of the thread."""
     run_ends: Mapping[str, str | None]

@@ -113,7 +113,7 @@ class ThreadValues:
         self.size = 0
         self._values: dict[bytes, Any] = {}
         self._digests: dict[int, tuple[Any, bytes]] = {}  # by identity; the entry keeps the value alive
-        self._unsaved: dict[bytes, bytes | None] = {}  # JSON; None for a value that JSON does not keep as it is
+        self._unsaved: dict[bytes, bytes | None] = {}  # its JSON; None if that is decoded to another value
 
     def __getitem__(self, digest: bytes) -> Any:
         """Return a value that was loaded. Raises ``UnusableProjection``."""
@@ -141,7 +141,7 @@ class ThreadValues:
                 await asyncio.sleep(0)
 
     async def add(self, values: Iterable[Any], kind: Any = Message) -> None:
-        """Make these values some of the thread's."""
+        """Add values to the thread."""
         known, budget = self._digests, _SLICE
         for value in values:
             if id(value) in known:

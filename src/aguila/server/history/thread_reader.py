@@ -37,16 +37,16 @@ from aguila.stream import Conversation
 from aguila.stream.lineage import RunNode, RunTree
 
 MAX_CACHED_ENDS: Final = 8
-"""Of how many earlier runs of a thread the projection is cached, for branches."""
+"""How many earlier runs of a thread have a cached projection, for branches."""
 
 _SLICE: Final = 128
-"""Runs, values or events that are read before other tasks may run."""
+"""How many runs, values or events are read before other tasks may run."""
 
 _MAX_MERGED: Final = 256
-"""Deltas that are reduced as one."""
+"""How many deltas are reduced as one at most."""
 
 _MAX_DELTA: Final = 4096
-"""The most bytes of such a delta."""
+"""Maximum bytes of such a delta."""
 
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
 
@@ -55,7 +55,7 @@ class ThreadReader:
     """Reads one thread: the tree of its runs, the changes of each, and the branch to the latest run.
 
     The thread is cached between calls, so only runs and events after the last ones seen are read. A run without a
-    stored projection is reduced from the log; ``take_projections`` returns what is to be stored for it.
+    stored projection is reduced from the log; ``take_projections`` returns the projection to store for it.
     """
 
     def __init__(
@@ -174,7 +174,7 @@ class ThreadReader:
             await asyncio.sleep(0)  # let other tasks run while a long log is read
 
     async def feed_whole(self, run: EndingRun, events: Sequence[bytes]) -> bool:
-        """Continue with all events of a small run; return whether the caller has them, and they are the next ones."""
+        """Continue with all events of a small run. Return False if they are missing or do not follow the last event."""
         if run.stored is None or run.sent is None:
             return False
         async with self.lock:
@@ -259,7 +259,7 @@ class ThreadReader:
         else:
             assert run.sent is not None  # noqa: S101 - a large run is not reduced here
             sent, stored_parent, size = run.sent, run.parent_run_id, 0  # it is about to end
-        # The messages alone may tell the parent: then it was inferred, or there is none.
+        # If the event names no parent, the parent was inferred from the messages, or there is none.
         inferred = stored_parent if event.parent_run_id in (None, event.run_id) else None
         parent = self._tree.find_parent(event, inferred)
         await self._load_known()

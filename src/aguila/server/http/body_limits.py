@@ -50,8 +50,8 @@ class _Waiting:
 class BodyBudget:
     """A number of bytes that requests reserve. Waiting peers take turns.
 
-    A request for more than the whole budget waits until it is alone, unless its ``holder`` holds bytes already and no
-    other holds some for longer.
+    A request for more than the whole budget waits until it is alone, unless its ``holder`` has held bytes for longer
+    than all others.
     """
 
     def __init__(self, size: int) -> None:
@@ -154,14 +154,14 @@ class Reservation:
         self._outlives_block = False
         self._began = 0.0
         self._opened: float | None = None
-        """When the first piece was waited for, later by the time that the body has waited for others."""
+        """When the wait for the first piece began, plus the time that the body has waited for its reservation."""
 
     async def reserve(self, size: int) -> None:
         """Wait until ``size`` bytes are free, then reserve them."""
         loop = asyncio.get_running_loop()
         asked = loop.time()
         await self._budget.acquire(size, self._peer, self)
-        waited = loop.time() - asked  # to wait is not to be slow
+        waited = loop.time() - asked  # the wait does not make the upload slow
         self._began += waited if self.size else loop.time()
         if self._opened is not None:
             self._opened += waited

@@ -24,7 +24,7 @@ _BATCH = 64
 class Pieces:
     """The pieces of a document, gathered to about ``PIECE`` bytes each.
 
-    ``is_large`` tells whether encoding one takes long: then it is offloaded.
+    ``is_large`` is whether encoding a piece takes long: then it is offloaded.
     """
 
     def __init__(self, pieces: Iterator[bytes], *, is_large: bool) -> None:

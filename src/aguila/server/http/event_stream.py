@@ -213,10 +213,10 @@ class EventStream:
         listening: asyncio.Task[None] | None = None
         try:
             if self._watched is not None and self._watched.update_task is not None:
-                # For a moment only: a store that cannot be written can still be read.
+                # Wait for a moment only: the stream can be read even if the store cannot be written.
                 await asyncio.wait([self._watched.update_task], timeout=DISCONNECT_DELAY)
             await self._send_headers(send)
-            await asyncio.sleep(0)  # some event loops send what was written in their next iteration only
+            await asyncio.sleep(0)  # some event loops send written data only in their next iteration
             listening = listen_for_disconnect(receive)
             listening.add_done_callback(self._on_disconnect)
             await self._send_stored()
@@ -334,7 +334,7 @@ class EventStream:
             await self.write(*pieces, last=last and number == batch.last)
 
     async def _write_pieces(self, piece: bytes, rest: Pieces, *, last: bool) -> None:
-        """Send frames whose further pieces are made when this one was sent."""
+        """Send frames in pieces. Each further piece is encoded when the one before was sent."""
         assert self._send is not None  # noqa: S101
         self.opening = b""
         self._is_complete = self._is_complete or last

@@ -114,7 +114,7 @@ class Framing(ABC):
         return list(events) if translator is None else [one for event in events for one in translator.feed(event)]
 
     def _is_unchanged(self, body: bytes) -> bool:
-        """Return whether the dialect leaves these stored events as they are, whether framed or not."""
+        """Return whether the dialect changes nothing in these stored events. They may be framed."""
         if self._changed_types is None:
             return True
         if self.dialect.protocol_version == "1.0":

@@ -58,7 +58,7 @@ class Body(msgspec.Struct, frozen=True):
 
     data: bytes
     outline: Outline | RunAgentInput | None
-    """The whole input of a small valid body; None for a body that only the full decoder can read or report."""
+    """The whole input of a small valid body; None if only the full decoder can read the body or report its faults."""
     excised: ExcisedJSON | None = None
     """The body without its large strings. If it is set, the outline is made from it."""
 

@@ -21,7 +21,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Headers = Sequence[tuple[bytes, bytes]]
 Response = Callable[[Receive, Send], Awaitable[None]]
-"""Sends itself when it is called."""
+"""Sends the response when it is called."""
 
 MAX_WRITE = 1 << 18
 """Bytes of a large body that are passed to ``send`` at a time: the HTTP server copies each piece at least twice."""
@@ -31,7 +31,7 @@ PIECE = 1 << 16
 """Bytes of a document that are encoded at a time while it is sent."""
 
 _SMALL = 1 << 15
-"""Bytes of a body that is not counted as unsent."""
+"""A body of at most this many bytes is not counted as unsent."""
 
 
 class UnsentBytes:

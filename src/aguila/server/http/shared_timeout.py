@@ -1,7 +1,7 @@
 """A timeout for many short waits, with one timer for all of them.
 
-``asyncio.timeout`` has a timer for each wait. For the body of a request, which nearly always is there already, that is
-a tenth of the time until the first event of its run.
+``asyncio.timeout`` has a timer for each wait. The body of a request has nearly always arrived already; a timer for it
+would be a tenth of the time until the first event of its run.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class SharedTimeout:
             del self._waits[wait]
 
     def _end_late(self) -> None:
-        """Cancel the tasks that have waited too long, and look again when the next one will have."""
+        """Cancel the tasks that have waited too long, and schedule the next check."""
         loop = asyncio.get_running_loop()
         now, self._timer = loop.time(), None
         for wait in self._waits:

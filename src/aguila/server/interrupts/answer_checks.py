@@ -85,7 +85,7 @@ class AnswerChecker:
             run = runs[continued]
             for interrupt in run.interrupts:
                 record = records.get(interrupt.id)
-                if record is not None and record.run_id == run.run_id:  # else its id was raised again elsewhere
+                if record is not None and record.run_id == run.run_id:  # otherwise another run has raised its id again
                     self._raised[interrupt.id] = record
             self._outcomes_since = {run.run_id: run.outcome for run in runs[continued + 1 :]}
         self._settled = {one for one, record in self._raised.items() if record.status == "settled"}

@@ -89,8 +89,9 @@ def _get_command(input: RunAgentInput) -> dict[str, Any]:  # noqa: A002
 def _select_interrupts(records: Sequence[InterruptRecord], input: RunAgentInput) -> list[InterruptRecord]:  # noqa: A002
     """Return the interrupts that a request answers: all of one run.
 
-    ``command.interruptEvent``, which CopilotKit sends along, names one of them. Otherwise they are the latest that are
-    open; else the latest that are being answered, or were: a repeated request is recognised by its answers.
+    ``command.interruptEvent``, which CopilotKit sends along, names one of them. Otherwise they are the latest open
+    ones. If none is open, they are the latest that are being answered or were answered: a repeated request is
+    recognised by its answers.
     """
     named = _read_interrupt_id(_get_command(input).get("interruptEvent"))
     candidates = [one for one in records if one.interrupt_id == named]

@@ -53,7 +53,7 @@ class PageFiles:
 
     def __init__(self, folder: Path = ASSETS, *, allows_anonymous: bool = True) -> None:
         self._folder = folder
-        self._allows_anonymous = allows_anonymous  # else the page makes no requests that would be refused
+        self._allows_anonymous = allows_anonymous  # if not, the page omits requests that would be refused
         self._bodies: dict[str, tuple[bytes, bytes]] = {}
 
     @property

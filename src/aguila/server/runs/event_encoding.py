@@ -96,14 +96,14 @@ def encode_checked_large(event: Event, max_size: int = MAX_SIZE) -> bytes:
 
 
 def _remove_newlines(data: bytes) -> bytes:
-    return data.replace(b"\n", b" ") if b"\n" in data else data  # a msgspec.Raw may have some
+    return data.replace(b"\n", b" ") if b"\n" in data else data  # a msgspec.Raw may contain line breaks
 
 
 def _encode_truncated(event: Event, data: bytes) -> bytes:
     """Encode an event with truncated strings for the check. The length of a string does not matter there."""
     try:
         return encode(_truncate_strings(msgspec.to_builtins(event)))
-    except TypeError:  # a msgspec.Raw
+    except TypeError:  # the event contains a msgspec.Raw
         return data
 
 

@@ -42,13 +42,13 @@ _FLUSH_AT = MAX_UNSTORED * 3 // 4
 """How many pending events are appended before the coalescing window ends, so that the agent need not wait."""
 
 _MAX_COALESCE_FACTOR = 4
-"""How many times the configured window events may coalesce while the event loop is busy."""
+"""The coalescing window is at most this many times the configured one while the event loop is busy."""
 
 _MAX_PROJECTED = 1 << 20
-"""How many bytes a run may append and still be reduced at its end, which takes time and several times that memory."""
+"""A run of more bytes is not reduced at its end, which would take time and several times that memory."""
 
 _MAX_KEPT = 1 << 18
-"""How many bytes of appended events are kept until the end of the run, so that they need not be read from the store."""
+"""Appended events of up to this many bytes are kept until the run ends, so that they need not be read again."""
 
 _TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
 
@@ -92,10 +92,10 @@ class EventPump:
         self._window = self._coalesce = settings.coalesce
         self._pending: list[bytes | Event] = []
         self._has_large = False  # whether events in _pending are still to be encoded, in a thread
-        # What follows _pending: deltas, encoded together when they are appended.
+        # Deltas that follow _pending. They are encoded together when they are appended.
         self._deltas: list[Event] = []
         self._merger = DeltaMerger() if settings.merge_deltas else None
-        self._texts: list[str] = []  # of last_delta
+        self._texts: list[str] = []  # the texts of last_delta
         self._silent: dict[str, None] = {}  # open items that have no delta yet
         self._is_urgent = False  # whether to append as soon as the current append has ended
         self._count = 0  # events of the agent in _pending and _deltas
@@ -109,7 +109,7 @@ class EventPump:
         self._has_ended = False
         self._size = 0  # bytes of the events that were appended
         self.appended: list[bytes] | None = []
-        """The events that were appended; None if they are many bytes."""
+        """The events that were appended; None if they are more than ``_MAX_KEPT`` bytes."""
         self.is_full = False
         """See ``aguila.agent.Sink``."""
         self.last_delta: Event | None = None

@@ -38,7 +38,7 @@ STOP_NOW_TIMEOUT = 0.5
 """Maximum seconds of each step of a drain after ``stop_now``."""
 
 _CANCEL_ATTEMPTS = 3
-"""How often the task of a run is cancelled: first the agent's grace period ends, then the attempts to store its end."""
+"""How many times a run's task is cancelled: to end the agent's grace period, then the attempts to store its end."""
 
 _LISTEN_RETRY = 1.0
 """Seconds until a run listens again for cancel requests after the store has failed."""

@@ -43,8 +43,8 @@ class LiveRun:
     """A run with its lease. It is the ``Services`` of its agent; its ``pump`` is the ``Sink``.
 
     ``claims`` are interrupts that are settled when the run succeeds or asks again. From the other arguments
-    ``projections`` computes what is stored with the end of the run: ``first`` are the events that it began with,
-    ``sent`` is its input (None if that is large) and ``parent_run_id`` its stored parent.
+    ``projections`` computes the projection that is stored with the end of the run: ``first`` are the events that it
+    began with, ``sent`` is its input (None if that is large) and ``parent_run_id`` its stored parent.
     """
 
     __slots__ = (
@@ -373,7 +373,7 @@ class LiveRun:
 
 
 def _find_end_ids(context: RunContext) -> frozenset[str] | None:
-    """Return the ids of messages that a client has sent or received last; None if the run does not tell."""
+    """Return the ids of messages that a client has sent or received last; None if they are not known."""
     ids = frozenset(context.writer.last_messages)
     if ids or context.resume_input is not None:
         return ids or None

@@ -1,7 +1,7 @@
 """Track the viewers of a run, in this process and in others.
 
 The owner of a run knows its viewers in its own process. A process with viewers of a run that it does not own registers
-itself in the store, once for all of them, and renews that; the registration of a dead process expires. Such a process
+itself in the store, once for all of them, and renews the registration; that of a dead process expires. Such a process
 cannot know whether the run has other viewers, so it asks the owner to cancel the run only if it has none.
 """
 
@@ -124,7 +124,7 @@ class RemoteRun:
     async def _update_store(self) -> None:
         scope, thread_id, run_id = self._key
         try:
-            # One write at a time, so that the last one is the current truth.
+            # One write at a time, so that the last write stores the current viewers.
             while self._is_registered != (len(self.viewers) > 0):
                 self._is_registered = not self._is_registered
                 if self._is_registered:

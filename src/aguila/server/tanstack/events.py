@@ -41,7 +41,7 @@ BINDING: Final = "tanstack:interruptBinding"
 TOOL_INPUT: Final = "tool-input-available"
 """The CUSTOM event on which the client runs one of its tools."""
 _DEPTH_AROUND: Final = 6
-"""How deep the arguments or the result of a call are in the documents and events that they are sent in."""
+"""How deep the arguments or the result of a call are nested in the documents and events that contain them."""
 _CALLS = (b'{"type":"TOOL_CALL_START"', b'{"type":"TOOL_CALL_ARGS"')
 _ADAPTED = (*_CALLS, b'{"type":"RUN_FINISHED"')
 
@@ -132,7 +132,7 @@ class StreamAdapter:
                     self.expand(event)
 
     def expand(self, event: Event) -> list[Event]:
-        """Return the events to send for this one. The last of them takes its place."""
+        """Return the events to send for this one. The last of them replaces it."""
         if isinstance(event, ToolCallStartEvent):
             self._calls[event.tool_call_id] = (event.tool_call_name, [])
             if event.parent_message_id is None:

@@ -14,7 +14,7 @@ Restored = Literal["added", "unchanged", "replaced", "different"]
 
 
 async def restore_thread(store: Store, archive: ThreadArchive, *, replace: bool) -> Restored:
-    """Restore a thread unless the store has it. ``replace`` says what happens to a thread that differs."""
+    """Restore a thread unless the store has it. ``replace`` tells whether a thread that differs is replaced."""
     try:
         await store.restore(archive)
     except ThreadExists:

@@ -1,6 +1,6 @@
 """The file format of archived threads: JSON lines. A thread is the records from a ``thread`` to an ``end``.
 
-Stored JSON stands in the file as it is. Bytes that are not JSON in one line are written as ``{"$base64": "..."}``.
+Stored JSON is written unchanged. Bytes that are not JSON in one line are written as ``{"$base64": "..."}``.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def encode_archive(archive: ThreadArchive) -> Iterator[bytes]:
 
 
 def decode_archives(lines: Iterable[bytes]) -> Iterator[ThreadArchive]:
-    """Decode threads. Raise ``ValueError`` with the number of the line for one that is not valid."""
+    """Decode threads. Raise ``ValueError`` with its number for a line that is not valid."""
     reader: _Reader | None = None
     number = 0
     for number, text in enumerate(lines, 1):
@@ -252,7 +252,7 @@ class _Reader:
         self._digests = b""
 
     def add(self, line: _AnyLine) -> None:
-        """Take in a line."""
+        """Add a line."""
         match line:
             case _SessionLine():
                 self._session = _unwrap(line.value)

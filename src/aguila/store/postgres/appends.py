@@ -285,7 +285,7 @@ class Appends:
 
 @dataclass(slots=True)
 class _State:
-    """What the database has of a run whose epoch and owner are those of a lease."""
+    """The stored state of a run whose epoch and owner are those of a lease."""
 
     thread: int
     run: int

@@ -55,7 +55,7 @@ class Begun:
 
 
 class Begins:
-    """The lane of item runs."""
+    """The lane of runs that begin."""
 
     def __init__(self, database: Database, clock: Callable[[], float] | None) -> None:
         self._database = database

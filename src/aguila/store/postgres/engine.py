@@ -29,7 +29,7 @@ from aguila.store.records import Batch, Lease, RunRecord
 _log = logging.getLogger("aguila.store")
 
 GONE_SECONDS = 1.0
-"""How long no session of a process must exist before the process is dead: it may only be connecting again."""
+"""Seconds without any session after which a process counts as dead: until then it may be reconnecting."""
 
 _RENEW = """
 UPDATE aguila.runs r SET lease_until = aguila.time_of($1) + g.seconds, lease_seconds = g.seconds, lock = $2,

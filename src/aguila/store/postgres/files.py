@@ -48,7 +48,7 @@ _DELETE_LOOSE = _DELETE.replace(
 
 
 def blob_of(row: Sequence[Any]) -> Blob:
-    """Return a row of ``BLOB``."""
+    """Convert a row of ``BLOB``."""
     return Blob(blob_id=row[0], media_type=row[1], filename=row[2], size=row[3], created_at=row[4])
 
 

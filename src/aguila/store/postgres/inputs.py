@@ -126,5 +126,5 @@ def encode_files(json: StoredJSON) -> bytes | None:
 
 
 def decode_files(column: bytes | None) -> tuple[tuple[int, bytes], ...]:
-    """Return what ``encode_files`` wrote."""
+    """Decode a column that ``encode_files`` wrote."""
     return () if column is None else _decode(column)

@@ -168,7 +168,7 @@ JOIN aguila.threads t ON t.scope = g.scope AND t.thread_id = g.thread_id LEFT JO
 
 
 def run_record(row: Sequence[Any]) -> RunRecord:
-    """Return a row of ``RUN``."""
+    """Convert a row of ``RUN``."""
     fields = dict(zip(RunRecord.__struct_fields__, row, strict=True))
     fields["cancel_requested"] = fields["cancel_requested"] == CANCEL["always"]
     fields["token"] = int_to_token(fields["token"])
@@ -176,14 +176,14 @@ def run_record(row: Sequence[Any]) -> RunRecord:
 
 
 def summary(row: Sequence[Any]) -> ThreadSummary:
-    """Return a row of ``SUMMARY``."""
+    """Convert a row of ``SUMMARY``."""
     fields = dict(zip(ThreadSummary.__struct_fields__, row, strict=True))
     fields["token"] = int_to_token(fields["token"])
     return ThreadSummary(**fields)
 
 
 def interrupt_record(row: Sequence[Any]) -> InterruptRecord:
-    """Return a row of ``INTERRUPTS``."""
+    """Convert a row of ``INTERRUPTS``."""
     return InterruptRecord(interrupt_id=row[0], run_id=row[1], status=row[2], body=row[3], claimed_by=row[4])
 
 
@@ -331,5 +331,5 @@ async def read_usage(db: Database, scope: str | None) -> Usage:
 
 
 def usage(row: Sequence[Any]) -> Usage:
-    """Return a row of ``USAGE``."""
+    """Convert a row of ``USAGE``."""
     return Usage(threads=row[0], files=row[1], bytes=row[2])

@@ -452,7 +452,7 @@ class PostgresStore(Store):
         self._removed([(archive.scope, archive.thread_id)])
 
     def _wake_control(self, scope: str, thread_id: str) -> None:
-        """Wake those who wait for a cancel request or its answer, in all processes."""
+        """Wake the tasks that wait for a cancel request or its answer, in all processes."""
         engine = self._engine.current
         if engine is not None:
             engine.feed.wake_control((scope, thread_id))

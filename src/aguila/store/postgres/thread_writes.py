@@ -105,7 +105,10 @@ async def watch(
 
 
 async def unwatch(db: Database, now: float | None, scope: str, thread_id: str, run_id: str, viewer: str) -> None:
-    """Record that a process has no viewers any more. The row stays until the run closes: it holds the time."""
+    """Record that a process has no viewers any more.
+
+    The row stays until the run closes, because it holds the time of this call.
+    """
     await db.fetch(_UNWATCH, scope, thread_id, run_id, viewer, now)
 
 

@@ -46,7 +46,7 @@ FROM threads t LEFT JOIN details d ON d.thread = t.key
 """
 
 MAX_INDEXED: Final = 256
-"""Of a metadata filter, more threads than this are read in the order of their last update until a page is full."""
+"""If more threads match a metadata filter, threads are read in the order of their last update until a page is full."""
 
 _LOG = f"""
 SELECT first, {select_value("events")}, place, at, token, compacted FROM log
@@ -121,7 +121,7 @@ IsDead = Callable[[str, int | None], bool]
 def find_expired(db: sqlite3.Connection, monotonic: float, is_dead: IsDead) -> tuple[Sequence[RunRecord], bool]:
     """Return the open runs whose lease has expired or whose owner is dead.
 
-    Also return whether a lease or a viewer lasts longer than its length, because the machine was started again.
+    Also return whether a lease or a viewer has more time left than its full length, because the machine was restarted.
     """
     rows = db.execute(f"{_RUN} WHERE {_OPEN} AND r.lease_until <= ? ORDER BY r.lease_until", (monotonic,))
     found = [_run_record(row) for row in rows]
@@ -173,7 +173,7 @@ def read_settled_run(db: sqlite3.Connection, scope: str, thread_id: str, run_id:
 def has_viewers(
     db: sqlite3.Connection, monotonic: float, within: float, lease: Lease, is_dead: IsDead
 ) -> tuple[bool, Sequence[str]]:
-    """Return whether another process has viewers, or had some ``within`` seconds; and which processes are dead.
+    """Return whether another process has viewers, or had some in the last ``within`` seconds; and the dead processes.
 
     The time of a death is not known: a dead process had viewers until now. The caller records that with ``unwatch``.
     """

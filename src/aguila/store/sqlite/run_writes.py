@@ -277,7 +277,10 @@ def watch(
 
 
 def unwatch(db: sqlite3.Connection, monotonic: float, scope: str, thread_id: str, run_id: str, viewer: str) -> None:
-    """Record that a process has no viewers any more. The row stays until the run closes: it holds the time."""
+    """Record that a process has no viewers any more.
+
+    The row stays until the run closes, because it holds the time of this call.
+    """
     db.execute(
         "UPDATE viewers SET until = ? WHERE run = ? AND viewer = ? AND until > ?",
         (monotonic, _open_run(db, scope, thread_id, run_id), viewer, monotonic),
@@ -341,7 +344,7 @@ def _append_last(
     rows: Sequence[Row],
     size: int,
 ) -> Batch:
-    """Append the last events of a run. ``size`` is what else the caller stored, in bytes."""
+    """Append the last events of a run. ``size`` is the bytes that the caller stored besides the events."""
     batch = Batch(last + 1, events, to_milliseconds(now), lease.token)
     db.execute(
         """

@@ -97,7 +97,7 @@ _MEASURED_PER_OPERATION = 8192
 def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], size: int, budget: SizeBudget) -> tuple[Any, int]:
     """Apply a patch as ``apply_patch`` does, to a document of at most ``size`` bytes.
 
-    Returns the new document and an upper bound for its size. What is removed is not subtracted. If the bound exceeds
+    Returns the new document and an upper bound for its size. Removed values are not subtracted. If the bound exceeds
     the limit, the document is measured, and may then grow by an eighth of the limit before it is measured again.
     """
     limit = budget.limit
@@ -221,7 +221,10 @@ def _copy_container(node: Any, owned: _Owned) -> Any:
 
 
 def _copy_parents(root: Any, steps: Path, owned: _Owned) -> tuple[Any, Any]:
-    """Return the root and the container that the path's last step is in, both owned, as all between them."""
+    """Return the root and the container of the path's last step.
+
+    Both are owned, and so are all containers between them.
+    """
     if id(root) not in owned:
         root = _copy_container(root, owned)
     node = root

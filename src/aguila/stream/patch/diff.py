@@ -30,7 +30,7 @@ _ENCODE_BUDGET = 64
 """Limit on the bytes encoded to find equal parts, as a multiple of the document's size."""
 
 _COST_OF_FAILURE = 1024
-"""What a failed attempt to encode a value takes from the budget."""
+"""Bytes that a failed attempt to encode a value takes from the budget."""
 
 # Bytes of an operation besides its path and value, with the comma after it (``size`` counts it if there is a value).
 _COST_WITH_VALUE = len('{"op":"replace","path":"","value":}')

@@ -47,7 +47,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """What the rule says."""
+        """The text of the rule."""
         return RULE_TEXTS.get(self.rule, "")
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class UpstreamFindings(msgspec.Struct, frozen=True, kw_only=True):
 class StreamChecker:
     """Checks one stream to its end. ``findings`` has everything found so far.
 
-    ``messages`` and ``state`` are what the run started from: patches are applied to them.
+    ``messages`` and ``state`` are those that the run started from: patches are applied to them.
     """
 
     def __init__(self, *, messages: Sequence[Message] = (), state: Any = None, compat: Compat = "standard") -> None:

@@ -201,7 +201,7 @@ class RunWriter:
         return self.write(event) if special is None else special(self, event)
 
     def prepare(self, event: StateSnapshotEvent | StateDeltaEvent) -> None:
-        """Compute what ``emit`` needs of a large state event. May be called in another thread; changes nothing.
+        """Prepare a large state event for ``emit``. May be called in another thread; changes nothing.
 
         If the state changes before the event is emitted, or if the event is not JSON, ``emit`` does the work again.
         """

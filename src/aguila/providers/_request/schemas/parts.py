@@ -1,4 +1,4 @@
-"""Shared by the reductions for all providers: the budget, references, and keywords that stand for themselves."""
+"""The parts that all reductions share: the budget, references, and keywords that refer to no other schema."""
 
 from __future__ import annotations
 

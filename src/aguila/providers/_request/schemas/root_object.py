@@ -1,4 +1,4 @@
-"""Write the root of a schema as an object without combinations, which is what every provider demands."""
+"""Write the root of a schema as an object without combinations, as every provider requires."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def object_at_the_root(root: Schema, budget: SchemaBudget) -> Schema:
 
 
 class _Found:
-    """What all objects of a schema have in common: their properties, required names, and whether others are allowed."""
+    """The common parts of all objects of a schema: their properties, required names, and whether others are allowed."""
 
     def __init__(self, properties: dict[str, Any], required: set[str], is_closed: bool) -> None:
         self.properties = properties

@@ -89,7 +89,7 @@ MAX_THREADS: Final = 4096
 class ThreadEnd(msgspec.Struct, frozen=True):
     """The end of a thread after a run: its last event, and ids of messages that a history has unless it is cut.
 
-    ``ids`` is None if the run does not tell them. ``ended_at`` is a time of the monotonic clock.
+    ``ids`` is None if they are not known. ``ended_at`` is a time of the monotonic clock.
     """
 
     last: int

@@ -1,4 +1,4 @@
-"""Tell the messages that the runs of a thread have sent from those that only clients have sent."""
+"""Distinguish the messages that the runs of a thread have sent from those that only clients have sent."""
 
 from __future__ import annotations
 

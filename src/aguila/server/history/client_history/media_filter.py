@@ -1,7 +1,7 @@
 """Pass on only the references to media that ``App(allowed_media=...)`` admits.
 
-A request whose new user messages have another one is refused: the user can send it otherwise. In older messages and in
-results such a part is left out with a notice, because a refusal would end the thread.
+A request is refused if a new user message has another reference: the user can send the file in another way. In older
+messages and in results such a part is left out with a notice, because a refusal would end the thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def has_parts(messages: Sequence[Message]) -> bool:
 def check_new_media(messages: Sequence[Message], sent: Sequence[Message], allowed: AllowedMedia) -> None:
     """Raise ``Rejected`` (422) if a user message at the end has a reference that is not admitted.
 
-    ``sent`` are the messages of the request, in which the path of the error is.
+    ``sent`` are the messages of the request. The path in the error refers to them.
     """
     for message in reversed(messages):
         if message.role == "assistant":

@@ -103,7 +103,7 @@ def merge_messages(sent: Sequence[Message], thread: ThreadMessages) -> MergedMes
 def _count_unchanged(sent: Sequence[Message], thread: ThreadMessages) -> int:
     """Return how many of the first sent messages equal the end of the thread; 0 if any differs.
 
-    A shortcut for clients that send the whole history and then something new.
+    A shortcut for clients that send the whole history and then new messages.
     """
     index = None if not sent else thread.index_of(sent[0].id, sent[0].role)
     if index is None:
@@ -125,7 +125,7 @@ def _place(sent: Sequence[Message], thread: ThreadMessages) -> dict[int, Message
         if index is not None:
             known_role = thread.messages[index].role
             if index in placed or (known_role != role and (message_id, known_role) in first):
-                index = None  # the known message is another one that was sent, too
+                index = None  # the known message belongs to another sent message
         placed[-1 - len(placed) if index is None else index] = message
     return placed
 

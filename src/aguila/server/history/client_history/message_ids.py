@@ -64,7 +64,7 @@ def _find_repeated(sent: Sequence[Message], known: Sequence[Message]) -> list[st
             break
         old = known[at]
         if message.id != old.id and (not _has_placeholder_id(message, index) or old.id in named):
-            break  # also if the known message comes later in the request, with its id
+            break  # another message, or the request has the known one later, with its id
         if not is_same_message(replace(message, id=old.id), old):
             break
         ids.append(old.id)

@@ -81,14 +81,14 @@ class RunStarter:
     async def start(self, request: StartRequest, on_abandoned: OnAbandoned) -> StartResult:
         """Start a run, or find the run that this request has started before.
 
-        If the caller is cancelled while the run begins in the store, the task of that is passed to ``on_abandoned``.
-        Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has disconnected.
+        If the caller is cancelled while the run begins in the store, the task that begins it is passed to
+        ``on_abandoned``. Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has disconnected.
         """
-        # A request without answers needs no plan, unless its thread has open interrupts, which ``begin`` checks. So
-        # the first attempt reads nothing from the store. Only if it fails, everything is looked at.
+        # A request without answers needs no plan, unless its thread has open interrupts, which ``begin`` checks. So the
+        # first attempt reads nothing from the store. Only if it fails, the store is read.
         has_answers = bool(request.input.resume) or has_command_answer(request.input)
         is_optimistic = not has_answers
-        waited_for: str | None = None  # the first run that this request was refused for
+        waited_for: str | None = None  # the first running run that kept this one from beginning
         while True:
             if self._draining.is_set():
                 raise draining_error()

@@ -84,7 +84,7 @@ class ThreadQueues:
             if not ticket.withdrawn.done():
                 ticket.withdrawn.set_result(None)
         beginning = [ticket.task for ticket in tickets if ticket.is_beginning and ticket.task is not None]
-        if beginning:  # the run is being stored, or this fails
+        if beginning:  # wait until the run is stored or refused
             await asyncio.wait(beginning)
         return len(tickets) > 0 and not any(map(_has_begun, beginning))
 
@@ -129,6 +129,6 @@ def _has_begun(task: asyncio.Future[StartResult]) -> bool:
 
 
 def _discard(task: asyncio.Future[Any]) -> None:
-    """Stop a task whose result is not needed, or not any more."""
+    """Cancel a task whose result is not needed."""
     if not task.cancel() and not task.cancelled():
         task.exception()  # otherwise asyncio logs it

@@ -186,7 +186,7 @@ class Database:
         return db
 
     async def _connect_to(self, host: Host | None) -> Any:
-        """Open a connection to one of several hosts, or to what the DSN names, and take the lock of this process."""
+        """Open a connection to one host, or to the hosts that the DSN names, and take the lock of this process."""
         settings = {"application_name": "aguila"}
         if not self.is_pooled:  # a pooler rejects settings that it does not know
             settings |= {"jit": "off", "idle_in_transaction_session_timeout": "30000"}
@@ -227,7 +227,7 @@ class Database:
         return await self.run(lambda db: db.fetch(self.sql(text), *args))
 
     async def fetchrow(self, text: str, *args: Any) -> Any:
-        """Do the same; return the first row, or None."""
+        """Run one statement as ``fetch`` does; return its first row, or None."""
         rows = await self.fetch(text, *args)
         return rows[0] if rows else None
 

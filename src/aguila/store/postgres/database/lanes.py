@@ -14,7 +14,7 @@ MAX_FLUSH = 8 * 1024 * 1024
 
 
 class Item(Protocol):
-    """What a lane writes."""
+    """An item that a lane writes."""
 
     @property
     def future(self) -> asyncio.Future[Any]:

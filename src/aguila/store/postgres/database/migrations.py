@@ -14,7 +14,7 @@ from typing import Any, Final
 from aguila.errors import StoreUnavailable
 
 OLDEST: Final = 3
-"""The oldest schema version whose Aguila can use the current schema. Raise it with a script that breaks older ones."""
+"""The oldest schema version whose Aguila can use the current schema. A script that breaks older ones raises it."""
 
 # Not to_regclass(): it may not see a table that another session has just created.
 _EXISTS = """

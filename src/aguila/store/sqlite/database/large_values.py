@@ -1,7 +1,7 @@
 """Write and read large values in slices.
 
 As a parameter or a result column, a value is in memory three times: with the caller, in the statement and in the record
-that goes to the file. In slices it is there once, and faster.
+that goes to the file. In slices it is in memory once, which is also faster.
 """
 
 from __future__ import annotations

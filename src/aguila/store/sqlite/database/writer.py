@@ -217,7 +217,7 @@ class Writer:
 
     def _transact(self, jobs: Sequence[Job[Any]]) -> tuple[Sequence[Job[Any]], list[Any], Peers]:
         """Wait for the lock and run jobs in one transaction; return the jobs that did not time out."""
-        self.checkpointer.may_start_over = False  # this commit does it, if any: it does not block the event loop
+        self.checkpointer.may_start_over = False  # if a commit starts it over, it is this one, in the thread
         try:
             db = self.connection = self.connection or self._connect()
             jobs = self._lock_for(db, jobs)
