@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 from stores.demo_store import Demo, aguila, seen, served
+
+from aguila.store import NewRun
+from aguila.store.locations import make_store
 
 
 def test_exported_and_imported_threads_are_the_same_through_the_api(demo: Demo, tmp_path: Path) -> None:
@@ -60,6 +64,37 @@ def test_threads_are_listed_shown_and_deleted(demo: Demo, tmp_path: Path) -> Non
     assert aguila("threads", "delete", "interrupt", "--store", store, "--yes").exit_code == 0
     assert len(aguila("threads", "list", "--store", store).stdout.splitlines()) == 1
     assert len(aguila("threads", "list", "--store", source).stdout.splitlines()) == len(expected["/threads"])
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_run_in_progress_is_shown_as_running(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
+    location = str(tmp_path / "store.db")
+    if kind == "postgres":
+        schema = request.getfixturevalue("postgres_schema")
+        location = f"{request.getfixturevalue('postgres')}?aguila_schema={schema}"
+    shown: list[str] = []
+
+    async def show_while_it_runs() -> None:
+        store = make_store(location, busy_seconds=30.0)
+        await store.open()
+        new = NewRun(
+            scope="a", thread_id="t", run_id="r", owner="me", events=[b'{"type":"RUN_STARTED"}', b'{"type":"RAW"}'],
+            input=b"{}", fingerprint="f", lease_seconds=600.0,
+        )  # fmt: skip
+        try:
+            await store.begin(new)
+            for options in ([], ["--json"]):
+                arguments = ("threads", "show", "t", "--store", location, *options)
+                shown.append((await asyncio.to_thread(aguila, *arguments)).stdout)
+        finally:
+            await store.close()
+
+    asyncio.run(show_while_it_runs())
+    text, events = shown
+    (line,) = [line for line in text.splitlines() if line.startswith("run ")]
+    assert line.startswith("run r  running  ")
+    assert line.endswith("  events 1 to 2")
+    assert [json.loads(event)["type"] for event in events.splitlines()] == ["RUN_STARTED", "RAW"]
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def show(location: str, scope: str | None, thread_id: str, *, as_json: bool) -> 
     async def read() -> ThreadArchive:
         async with _snapshot_of(location) as snapshot:
             ((found, _),) = await _select(snapshot, scope, [thread_id])
-            return await snapshot.thread(found, thread_id)
+            return await snapshot.thread(found, thread_id, ends_run=False)
 
     archive = run(read())
     if as_json:
@@ -196,8 +196,8 @@ def _describe(archive: ThreadArchive) -> Iterator[str]:
     for run_ in archive.runs:
         record = run_.record
         parent = "" if record.parent_run_id is None else f"  after {record.parent_run_id}"
-        events = f"events {record.first} to {record.last}"
-        yield f"run {record.run_id}  {record.outcome}  {_time(record.started_at)}  {events}{parent}"
+        events = f"events {record.first} to {archive.last if record.is_running else record.last}"
+        yield f"run {record.run_id}  {record.outcome or 'running'}  {_time(record.started_at)}  {events}{parent}"
     for interrupt in archive.interrupts:
         claimed = "" if interrupt.claimed_by is None else f" by {interrupt.claimed_by}"
         yield f"interrupt {interrupt.interrupt_id}  {interrupt.status}{claimed}  raised by {interrupt.run_id}"

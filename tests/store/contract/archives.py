@@ -135,6 +135,11 @@ class ArchivesContract(StoreTest):
         assert [run.record.outcome for run in archive.runs] == ["interrupt", "error"]
         assert archive.runs[-1].record.last == archive.last == await store.last("a", "t") + 1
         assert [interrupt.status for interrupt in archive.interrupts] == ["open"]
+        async with store.snapshot() as snapshot:
+            archive = await snapshot.thread("a", "t", ends_run=False)
+        assert [run.record.outcome for run in archive.runs] == ["interrupt", None]
+        assert archive.last == await store.last("a", "t")
+        assert [interrupt.status for interrupt in archive.interrupts] == ["claimed"]
         await finish(store, lease)
 
     async def test_a_snapshot_does_not_change(self, store: Store):

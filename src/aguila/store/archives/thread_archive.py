@@ -40,7 +40,7 @@ class ArchivedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadArchive(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread without an open run."""
+    """A thread. Its last run is open only if it was read with ``ends_run=False``."""
 
     scope: str
     thread_id: str
@@ -149,8 +149,11 @@ class Snapshot(ABC):
         """Return scope and id of every thread; in each scope, the one updated longest ago first."""
 
     @abstractmethod
-    async def thread(self, scope: str, thread_id: str) -> ThreadArchive:
-        """Return a thread. If it has an open run, the run is ended with ``run_lost``. Raises ``NotFound``."""
+    async def thread(self, scope: str, thread_id: str, *, ends_run: bool = True) -> ThreadArchive:
+        """Return a thread. Raises ``NotFound``.
+
+        ``ends_run``: an open run is ended with ``run_lost``, so that the thread can be restored elsewhere.
+        """
 
     @abstractmethod
     def rest(self) -> AsyncIterator[FileArchive | RemovedThreads]:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 
 from aguila.store import refusals
-from aguila.store.archives.thread_archive import FileArchive, RemovedThreads, Snapshot, ThreadArchive
+from aguila.store.archives.thread_archive import (
+    FileArchive,
+    RemovedThreads,
+    Snapshot,
+    ThreadArchive,
+    end_open_run,
+)
 from aguila.store.feed import Key
 
 
@@ -20,12 +26,12 @@ class MemorySnapshot(Snapshot):
         """See ``Snapshot``."""
         return list(self._threads)
 
-    async def thread(self, scope: str, thread_id: str) -> ThreadArchive:
+    async def thread(self, scope: str, thread_id: str, *, ends_run: bool = True) -> ThreadArchive:
         """See ``Snapshot``."""
         found = self._threads.get((scope, thread_id))
         if found is None:
             raise refusals.no_thread(thread_id)
-        return found
+        return end_open_run(found) if ends_run else found
 
     async def rest(self) -> AsyncIterator[FileArchive | RemovedThreads]:
         """See ``Snapshot``."""

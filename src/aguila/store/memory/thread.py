@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from aguila.store import refusals
-from aguila.store.archives.thread_archive import ArchivedFile, ArchivedRun, ThreadArchive, end_open_run
+from aguila.store.archives.thread_archive import ArchivedFile, ArchivedRun, ThreadArchive
 from aguila.store.encoding import (
     check_cursor,
     encode_rows,
@@ -229,28 +229,26 @@ class Thread:
 
     def archive(self, files: Sequence[ArchivedFile]) -> ThreadArchive:
         """Return the thread with its files as one value."""
-        return end_open_run(
-            ThreadArchive(
-                scope=self.key[0],
-                thread_id=self.key[1],
-                agent=self.agent,
-                created_at=self.created_at,
-                updated_at=self.updated_at,
-                first=self.first,
-                title=self.title,
-                archived=self.archived,
-                metadata=self.metadata,
-                runs=[
-                    ArchivedRun(record=self.record_of(run_id), body=body, digests=digests)
-                    for run_id, body, digests in self.inputs.all()
-                ],
-                messages=self.inputs.messages,
-                batches=list(self.batches),
-                interrupts=list(self.interrupts.values()),
-                session=self.session,
-                effects={run_id: dict(results) for run_id, results in self.effects.items()},
-                files=files,
-            )
+        return ThreadArchive(
+            scope=self.key[0],
+            thread_id=self.key[1],
+            agent=self.agent,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            first=self.first,
+            title=self.title,
+            archived=self.archived,
+            metadata=self.metadata,
+            runs=[
+                ArchivedRun(record=self.record_of(run_id), body=body, digests=digests)
+                for run_id, body, digests in self.inputs.all()
+            ],
+            messages=self.inputs.messages,
+            batches=list(self.batches),
+            interrupts=list(self.interrupts.values()),
+            session=self.session,
+            effects={run_id: dict(results) for run_id, results in self.effects.items()},
+            files=files,
         )
 
     def restore(self, archive: ThreadArchive) -> int:

@@ -103,10 +103,11 @@ class _Snapshot(Snapshot):
     async def threads(self) -> Sequence[Key]:
         return [(row[0], row[1]) for row in await self._fetch(_THREADS)]
 
-    async def thread(self, scope: str, thread_id: str) -> ThreadArchive:
+    async def thread(self, scope: str, thread_id: str, *, ends_run: bool = True) -> ThreadArchive:
         async with self._turn:
             with outages_as_unavailable():
-                return end_open_run(await read_thread(self._database, self._db, scope, thread_id))
+                found = await read_thread(self._database, self._db, scope, thread_id)
+        return end_open_run(found) if ends_run else found
 
     async def rest(self) -> AsyncIterator[FileArchive | RemovedThreads]:
         for key, scope, thread_id in await self._fetch(_REST):

@@ -70,8 +70,9 @@ class _FileSnapshot(Snapshot):
     async def threads(self) -> Sequence[Key]:
         return await self.read(_list_threads)
 
-    async def thread(self, scope: str, thread_id: str) -> ThreadArchive:
-        return await self.read(lambda db: end_open_run(read_thread(db, scope, thread_id)))
+    async def thread(self, scope: str, thread_id: str, *, ends_run: bool = True) -> ThreadArchive:
+        found = await self.read(lambda db: read_thread(db, scope, thread_id))
+        return end_open_run(found) if ends_run else found
 
     async def rest(self) -> AsyncIterator[FileArchive | RemovedThreads]:
         for key, scope, thread_id in await self.read(_list_rest):
