@@ -58,6 +58,10 @@ def test_threads_are_listed_shown_and_deleted(demo: Demo, tmp_path: Path) -> Non
     shown = aguila("threads", "show", "interrupt", "--store", store).stdout
     assert "run r2  success" in shown
     assert "settled by r2" in shown
+    shown = aguila("threads", "show", "branches", "--store", store).stdout.splitlines()
+    assert shown[1:3] == ["title Ramas", 'metadata {"k":[1]}']
+    parents = {line.split()[1]: line.partition("  after ")[2] for line in shown if line.startswith("run ")}
+    assert (parents["r1"], parents["r2"], parents["r4"]) == ("", "r1", "r2")
     events = aguila("threads", "show", "interrupt", "--store", store, "--json").stdout.splitlines()
     assert json.loads(events[0])["type"] == "RUN_STARTED"
     assert aguila("threads", "delete", "interrupt", "--store", store).exit_code == 1  # nobody confirmed
@@ -79,7 +83,7 @@ def test_a_run_in_progress_is_shown_as_running(request: pytest.FixtureRequest, t
         await store.open()
         new = NewRun(
             scope="a", thread_id="t", run_id="r", owner="me", events=[b'{"type":"RUN_STARTED"}', b'{"type":"RAW"}'],
-            input=b"{}", fingerprint="f", lease_seconds=600.0,
+            input=b"{}", fingerprint="f", lease_seconds=600.0, parent_run_id="r",
         )  # fmt: skip
         try:
             await store.begin(new)
@@ -93,7 +97,7 @@ def test_a_run_in_progress_is_shown_as_running(request: pytest.FixtureRequest, t
     text, events = shown
     (line,) = [line for line in text.splitlines() if line.startswith("run ")]
     assert line.startswith("run r  running  ")
-    assert line.endswith("  events 1 to 2")
+    assert line.endswith("  events 1 to 2")  # not "after" itself: it continues no run
     assert [json.loads(event)["type"] for event in events.splitlines()] == ["RUN_STARTED", "RAW"]
 
 

@@ -189,13 +189,16 @@ def _describe(archive: ThreadArchive) -> Iterator[str]:
     yield f"thread {archive.thread_id}  scope {archive.scope!r}  agent {archive.agent}"
     if archive.title is not None:
         yield f"title {archive.title}"
+    if archive.metadata is not None:
+        yield f"metadata {archive.metadata.decode()}"
     yield f"created {_time(archive.created_at)}  updated {_time(archive.updated_at)}" + (
         "  archived" if archive.archived else ""
     )
     yield f"events {archive.first} to {archive.last}"
     for run_ in archive.runs:
         record = run_.record
-        parent = "" if record.parent_run_id is None else f"  after {record.parent_run_id}"
+        is_root = record.parent_run_id in (None, record.run_id)  # its own id: it continues no run
+        parent = "" if is_root else f"  after {record.parent_run_id}"
         events = f"events {record.first} to {archive.last if record.is_running else record.last}"
         yield f"run {record.run_id}  {record.outcome or 'running'}  {_time(record.started_at)}  {events}{parent}"
     for interrupt in archive.interrupts:

@@ -58,7 +58,7 @@ def list_threads(store: _Store = _DEFAULT, scope: _Scope = None, json: _JSON = F
 
 
 def show(thread: _Thread, store: _Store = _DEFAULT, scope: _Scope = None, json: _JSON = False) -> None:
-    """Show the runs, interrupts and files of a thread. With --json, print its events.
+    """Show the title, metadata, runs, interrupts and files of a thread. With --json, print its events.
 
     Exit status: 0 shown; 2 there is no such thread, or the store cannot be read.
     """
