@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aguila.store import SQLiteStore
+from aguila.store import PostgresStore, SQLiteStore
 from aguila.store.locations import describe_location, make_store
 
 
@@ -40,3 +40,21 @@ def test_an_unknown_kind_of_store_is_refused_without_its_password() -> None:
 def test_a_location_without_a_password_is_described_as_it_is() -> None:
     for location in ("threads.db", "sqlite:///a@b:c.db", "postgresql://host/db", "postgresql://me@host/db"):
         assert describe_location(location) == location
+
+
+@pytest.mark.parametrize(
+    ("location", "described"),
+    [
+        ("postgresql:///app?host=/run&aguila_pool=2", "postgresql:///app?host=%2Frun"),
+        ("postgresql://db/app?aguila_schema=x", "postgresql://db/app"),
+    ],
+)
+def test_options_of_the_store_are_taken_from_its_url(location: str, described: str) -> None:
+    store = make_store(location)
+    assert isinstance(store, PostgresStore)
+    assert store.location == described
+
+
+def test_a_pool_that_is_no_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="aguila_pool is 'x'; give a number of connections"):
+        make_store("postgresql://db/app?aguila_pool=x")

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode
 
 from aguila.store.base import Store
 from aguila.store.records import Durability
@@ -15,7 +15,7 @@ from aguila.store.sqlite.store import SQLiteStore
 _SQLITE: Final = "sqlite:///"
 _OPTION: Final = "aguila_"
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # of two letters or more, so C:// is a path
-_PASSWORD: Final = re.compile(r"(://[^:/?#@]*:)[^/?#]*(?=@)")
+_PASSWORD: Final = re.compile(r"(://[^:/?#@]*:)[^/?#]*(?=@)|([?&](?:ssl)?password=)[^&#]*")
 
 
 def make_store(
@@ -49,16 +49,18 @@ def make_store(
 
 def _take_options(dsn: str) -> tuple[str, dict[str, Any]]:
     """Return a DSN without the parameters that are options of the store. Raises ``ValueError``."""
-    parts = urlsplit(dsn)
-    query = parse_qsl(parts.query, keep_blank_values=True)
+    base, _, text = dsn.partition("?")
+    query = parse_qsl(text, keep_blank_values=True)
     given = {name.removeprefix(_OPTION): value for name, value in query if name.startswith(_OPTION)}
     if unknown := given.keys() - {"schema", "wakeups", "pool"}:
         raise ValueError(f"unknown option {_OPTION}{min(unknown)} of a store; use schema, wakeups or pool")
     options: dict[str, Any] = dict(given)
     if "pool" in given:
+        if not given["pool"].isdecimal():
+            raise ValueError(f"{_OPTION}pool is {given['pool']!r}; give a number of connections")
         options["pool"] = int(given["pool"])
     rest = urlencode([(name, value) for name, value in query if not name.startswith(_OPTION)])
-    return urlunsplit(parts._replace(query=rest)), options
+    return f"{base}?{rest}" if rest else base, options
 
 
 def sqlite_path(location: str | os.PathLike[str]) -> Path | None:
@@ -73,4 +75,4 @@ def sqlite_path(location: str | os.PathLike[str]) -> Path | None:
 
 def describe_location(location: str | os.PathLike[str]) -> str:
     """Return a location for messages, without its password."""
-    return _PASSWORD.sub(r"\1***", os.fspath(location))
+    return _PASSWORD.sub(r"\1\2***", os.fspath(location))

@@ -27,6 +27,7 @@ from aguila.store.locations import describe_location
 from aguila.store.postgres import archives, files, queries, thread_writes
 from aguila.store.postgres.begins import Beginning
 from aguila.store.postgres.database.connections import Database, Wakeups, load_driver
+from aguila.store.postgres.database.hosts import check_url
 from aguila.store.postgres.database.migrations import check_schema_name
 from aguila.store.postgres.engine import Engine
 from aguila.store.postgres.inputs import read_input
@@ -99,8 +100,7 @@ class PostgresStore(Store):
         clock: Callable[[], float] | None = None,
     ) -> None:
         load_driver()
-        if not dsn.startswith(("postgresql://", "postgres://")):
-            raise ValueError("PostgresStore needs a URL: postgresql://user@host/database")
+        check_url(dsn)
         if wakeups not in ("listen", "poll"):
             raise ValueError(f'wakeups is {wakeups!r}; use "listen" or "poll"')
         if pool < 1:

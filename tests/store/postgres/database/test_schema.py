@@ -88,8 +88,43 @@ def test_settings_are_checked_at_once(options: dict[str, Any], message: str):
         PostgresStore("threads.db")
 
 
-def test_a_password_is_not_part_of_the_location():
-    assert PostgresStore("postgresql://me:secret@db/x").location == "postgresql://me:***@db/x"
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql:app", "postgresql://user@host/database"),
+        ("postgresql://db:abc/app", "a port of the PostgreSQL URL is not a number"),
+        ("postgresql://me:p@ss/w@db/app", "cannot be split .* %2F for /"),
+        ("postgresql://me:p#ss@db/app", "cannot be split .* %23 for #"),
+        (
+            "postgresql://db/app?connect_timeout=3",
+            "connect_timeout of the PostgreSQL URL is not supported: set patience",
+        ),
+        ("postgresql://db/app?channel_binding=require", "channel_binding .* sslmode=verify-full"),
+        ("postgresql://db/app?wakeups=poll", "pass wakeups= to PostgresStore, or write aguila_wakeups= "),
+        ("postgresql://db/app?aguila_pool=3", "pass pool= to PostgresStore"),
+    ],
+)
+def test_a_url_that_cannot_work_is_refused_with_what_to_change(url: str, message: str):
+    with pytest.raises(ValueError, match=message):
+        PostgresStore(url)
+
+
+async def test_a_host_without_an_address_is_named():
+    store = PostgresStore("postgresql://nowhere.invalid/app", patience=0.1)
+    with pytest.raises(StoreUnavailable, match=r"no address for host 'nowhere\.invalid'"):
+        await store.open()
+
+
+@pytest.mark.parametrize(
+    ("url", "location"),
+    [
+        ("postgresql://me:secret@db/x", "postgresql://me:***@db/x"),
+        ("postgresql://me@db/x?password=secret&port=1", "postgresql://me@db/x?password=***&port=1"),
+        ("postgresql:///x?host=/run&sslpassword=secret", "postgresql:///x?host=/run&sslpassword=***"),
+    ],
+)
+def test_a_password_is_not_part_of_the_location(url: str, location: str):
+    assert PostgresStore(url).location == location
 
 
 async def test_an_append_updates_no_index(store: PostgresStore):

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
+import socket
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -193,13 +194,17 @@ class Database:
         options: dict[str, Any] = {} if host is None else {"host": host.name, "port": host.port}
         if host is not None and "target_session_attrs=" not in self._dsn:
             options["target_session_attrs"] = "read-write"
-        db = await self.driver.connect(
-            self._dsn,
-            timeout=self._attempt_seconds,
-            statement_cache_size=0 if self.is_pooled else 256,
-            server_settings=settings,
-            **options,
-        )
+        try:
+            db = await self.driver.connect(
+                self._dsn,
+                timeout=self._attempt_seconds,
+                statement_cache_size=0 if self.is_pooled else 256,
+                server_settings=settings,
+                **options,
+            )
+        except socket.gaierror as error:
+            name = ", ".join(one.name for one in (self._hosts if host is None else (host,)))
+            raise ConnectionError(f"no address for host {name!r}: {error.strerror}") from error
         if self.lock is not None:
             try:
                 await db.execute(f"SELECT pg_advisory_lock_shared({self.lock})", timeout=self._attempt_seconds)

@@ -44,6 +44,40 @@ def _parse_host(text: str) -> Host:
     return Host(unquote(name), int(port) if port else None)
 
 
+_UNSUPPORTED = {
+    "connect_timeout": "set patience of the store, or store_patience of the app",
+    "channel_binding": "the driver has none; leave it out, and use sslmode=verify-full",
+    "keepalives": "set them in the operating system",
+}
+"""Parameters of libpq that the driver would take for settings of the server, and what to do instead."""
+
+_OPTIONS = ("schema", "wakeups", "pool")
+
+_ESCAPES = "in a user name or password write %40 for @, %3A for :, %2F for / and %23 for #"
+
+
+def check_url(dsn: str) -> None:
+    """Raise ``ValueError`` if a URL cannot work, with what to change."""
+    parts = urlsplit(dsn)
+    if parts.scheme not in ("postgresql", "postgres") or not dsn.startswith(f"{parts.scheme}://"):
+        raise ValueError("PostgresStore needs a URL: postgresql://user@host/database")
+    if "@" in parts.path or parts.fragment:  # the rest of a password that was not escaped
+        raise ValueError(f"the PostgreSQL URL cannot be split into its parts; {_ESCAPES}")
+    try:
+        list_hosts(dsn)
+    except ValueError:
+        raise ValueError(f"a port of the PostgreSQL URL is not a number; {_ESCAPES}") from None
+    for name in parse_qs(parts.query, keep_blank_values=True):
+        if name in _OPTIONS or name.startswith("aguila_"):
+            option = name.removeprefix("aguila_")
+            raise ValueError(
+                f"{name} is no parameter of PostgreSQL; pass {option}= to PostgresStore, or write aguila_{option}= in "
+                "the URL of App(store=) and --store"
+            )
+        if name in _UNSUPPORTED:
+            raise ValueError(f"the parameter {name} of the PostgreSQL URL is not supported: {_UNSUPPORTED[name]}")
+
+
 async def connect_to_first(
     hosts: Sequence[Host], connect: Callable[[Host], Awaitable[Any]], is_final: Callable[[BaseException], bool]
 ) -> tuple[Host, Any]:
