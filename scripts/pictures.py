@@ -191,7 +191,7 @@ def read(terminal: int) -> bytes:
         raise TimeoutError("the command has printed nothing for 60 s; it waits at a prompt that PROMPTS does not have")
     try:
         return os.read(terminal, 65536)
-    except OSError:  # how Linux tells that nobody has the other side open
+    except OSError:  # Linux raises it when the other side is closed
         return b""
 
 

@@ -398,7 +398,7 @@ def members_of(kind: type[Any], page: str) -> list[Member]:
 
 
 def meaning_of(kind: str, member: str) -> str:
-    """Return what a member means. Raises ``KeyError`` if nobody wrote it."""
+    """Return what a member means. Raises ``KeyError`` if no table has it."""
     return MEANINGS.get(f"{kind}.{member}") or COMMON[member]
 
 

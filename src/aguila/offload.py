@@ -86,7 +86,7 @@ def _call_considerately(call: Callable[[], T]) -> T:
 
 
 def is_large(value: Any) -> bool:
-    """Whether work on a value should be offloaded: it is, or holds, a text or bytes of more than ``LARGE``.
+    """Return whether work on a value should be offloaded: it is, or holds, a text or bytes of more than ``LARGE``.
 
     So should work on a list of very many messages, and on a JSON value of very many members. Looks into messages,
     parts, chat contents and lists of them, and into inputs and events that change the state, messages or activities.

@@ -37,7 +37,7 @@ _ARRAY: Any = list
 
 
 def is_delta(value: Any) -> bool:
-    """Whether a value only adds text or reasoning."""
+    """Return whether a value only adds text or reasoning."""
     contents = _contents(value)
     if len(contents) == 1:  # the common case, on a hot path
         return isinstance(contents[0], (TextContent, ReasoningContent))
@@ -45,7 +45,7 @@ def is_delta(value: Any) -> bool:
 
 
 def is_usage(value: Any) -> bool:
-    """Whether a value has only usage, which models report after their last text."""
+    """Return whether a value has only usage, which models report after their last text."""
     contents = _contents(value)
     return bool(contents) and all(isinstance(content, UsageContent) for content in contents)
 

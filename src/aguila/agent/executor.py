@@ -88,7 +88,7 @@ async def execute(
     """Run an agent to its end. Puts all events after RUN_STARTED, the last of them one terminal event.
 
     Cancelling this coroutine cancels the agent and ends the run as cancelled. It then returns as usual, within
-    ``cancel_grace`` seconds, or at once if it is cancelled again. Never raises what an agent raises.
+    ``cancel_grace`` seconds, or at once if it is cancelled again. Never raises an exception of the agent.
     """
     output = OutputMapper(context, sink)
     questions = Questions(context, output, services)
@@ -334,7 +334,7 @@ class _End:
         cause = _cause_of(error)
         reference: str | None = None
         is_deliberate = isinstance(error, RunFailed) and error.event is None and error.__cause__ is None
-        if isinstance(error, RunFailed) and error.event is None:  # its message is for the client
+        if isinstance(error, RunFailed) and error.event is None:  # the agent wrote its message for the client
             message, code = error.message, error.code
         else:
             reference = self._context.new_id()
@@ -413,7 +413,7 @@ class _End:
     def _log(self, what: str, error: BaseException, **more: Any) -> None:
         if isinstance(error, StaleLease):  # the sink logs it
             return
-        is_store = isinstance(error, StoreError)  # its traceback would not help
+        is_store = isinstance(error, StoreError)  # the traceback of a store error would not help
         log_event(
             _log,
             logging.ERROR,
@@ -434,7 +434,7 @@ def _cause_of(error: BaseException) -> BaseException:
 
 
 def _is_stopped(error: BaseException | None) -> bool:
-    """Whether the agent stopped on purpose: the user gave up a question, or a limit was reached."""
+    """Return whether the agent stopped on purpose: the user gave up a question, or a limit was reached."""
     if isinstance(error, BaseExceptionGroup):
         group = cast("BaseExceptionGroup[BaseException]", error)
         return all(map(_is_stopped, group.exceptions))

@@ -2,7 +2,7 @@
 
 Before an event that is not a delta, the state is compared and its changes are sent. An agent's own RUN_FINISHED or
 RUN_ERROR is kept for the executor, because a run ends when its agent has ended. From the first chat update on,
-everything that an agent yields goes through the chat mapping, which knows what is open. Usage and questions in chat
+everything that an agent yields goes through the chat mapping, which knows the open items. Usage and questions in chat
 contents are kept for the executor too. After the sink has refused events, only the end of the run follows: it is
 unknown which events the consumer has.
 """
@@ -299,7 +299,7 @@ class OutputMapper:
     # Yielded and returned values
 
     def is_slow(self, value: Any) -> bool:
-        """Whether to call ``prepare`` in a thread before a value is accepted: it is a large state event or chat value.
+        """Return whether ``prepare`` should be called in a thread: the value is a large state event or chat value.
 
         Hooks get chat values as they are.
         """
@@ -440,7 +440,7 @@ class OutputMapper:
         if self._chat is None:
             self._end_text()
             self._chat = self.new_chat(self._context.input.messages)
-            self._chat.retired = self._retired  # it may continue reasoning that was started before
+            self._chat.retired = self._retired  # retired events may continue reasoning that was started before
         self._accept_update(self._chat, value)
 
     def _accept_update(self, chat: UpdateWriter, value: Any) -> None:

@@ -59,7 +59,7 @@ def check_agent(agent: Agent) -> None:
 
 
 def is_async(agent: Agent) -> bool:
-    """Whether an agent runs on the event loop, and not in a thread."""
+    """Return whether an agent runs on the event loop, and not in a thread."""
     seen: Any = agent
     while True:
         cls: Any = seen.__class__
@@ -79,7 +79,7 @@ def drive(
 ) -> Coroutine[Any, Any, None]:
     """Run an agent to its end and send the values that it yields and returns.
 
-    Raises what the agent raises, or ``BadOutput``.
+    Raises the exception of the agent, or ``BadOutput``.
     """
     if is_async(agent):
         return _drive_async(agent, run, output, grace)

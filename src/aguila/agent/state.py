@@ -76,7 +76,7 @@ class SharedState:
         return self._origin.state if self._value is _UNREAD else copy_json(self._value)
 
     def is_due(self) -> bool:
-        """Whether to compare while deltas stream."""
+        """Return whether to compare while deltas stream."""
         return self.is_read and self.due_in() <= 0
 
     def due_in(self) -> float:

@@ -45,7 +45,7 @@ class StateSampler:
         if output.is_over or output.failure is not None:
             return
         wait = output.state.due_in()
-        if wait > _TIMER_SLACK:  # it was compared before another event
+        if wait > _TIMER_SLACK:  # the state was compared since, before another event
             self._timer = self._loop.call_later(wait, self._sample)
             return
         has_changed = False

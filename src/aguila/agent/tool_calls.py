@@ -138,11 +138,11 @@ async def _call_in_thread(function: Callable[..., Any], arguments: dict[str, Any
 
 
 def _is_failure_of_function(error: BaseException, task: asyncio.Task[Any] | None) -> bool:
-    """Whether the function failed by itself: it did not ask, and its caller was not cancelled or closed."""
+    """Return whether the function failed by itself: it did not ask, and its caller was not cancelled or closed."""
     if interrupts_in(error):
         return False
     if isinstance(error, asyncio.CancelledError):
-        return task is not None and task.cancelling() == 0  # it awaited something that was cancelled
+        return task is not None and task.cancelling() == 0  # 0: the function awaited a cancelled task
     if isinstance(error, GeneratorExit):
         try:
             return asyncio.current_task() is task

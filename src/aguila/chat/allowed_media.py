@@ -53,7 +53,7 @@ class AllowedMedia(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in self.__struct_fields__:
             value: object = getattr(self, name)
-            if isinstance(value, str):  # it would be read as a list of letters
+            if isinstance(value, str):  # a string would be read as a list of letters
                 raise ValueError(f"{name} is the string {value!r}; use a list: {name}=[{value!r}]")
         for host in self.hosts:
             if host != "*" and _read_host(_bracketed(host.removeprefix("*."))) is None:

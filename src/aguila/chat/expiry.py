@@ -16,7 +16,7 @@ def read_expiry(expires_at: str) -> datetime:
 
 
 def is_expired(expires_at: str | None, now: datetime) -> bool:
-    """Whether an interrupt can no longer be answered. A value that is not a time never expires (INT-4)."""
+    """Return whether an interrupt can no longer be answered. A value that is not a time never expires (INT-4)."""
     if expires_at is None:
         return False
     try:

@@ -120,7 +120,7 @@ class _HistoryRepair:
     # Rules 1 to 3: match results with calls
 
     def _match_results(self) -> None:
-        unanswered: dict[str, list[_Call]] = {}  # so far, the newest last
+        unanswered: dict[str, list[_Call]] = {}  # unanswered calls so far, the newest last
         early: dict[str, deque[tuple[FunctionResultContent, int]]] = {}  # results before any call with their id
         for index, message in enumerate(self._history):
             for content in message.contents:

@@ -47,8 +47,8 @@ class AsyncClient(ClientBase[AsyncTransport]):
     def send(self, input: RunAgentInput, *, headers: Mapping[str, str] | None = None) -> AsyncClientRun:  # noqa: A002
         """Send an input as it is, with its ids, tools and answers.
 
-        For gateways. Iterate the run for its events, or await it. Tools are not called, and answers are not
-        compared with what was asked. It ends as ``thread.run`` does.
+        For gateways. Iterate the run for its events, or await it. Tools are not called, and answers are not compared
+        with the questions. It ends as ``thread.run`` does.
         """
         thread = AsyncThread(self._core, input.thread_id, messages=input.messages, state=input.state)
         return thread.send_input(input, headers)

@@ -43,7 +43,7 @@ class ClientBase(ABC, Generic[TransportT]):
     ``url`` is the agent's endpoint: runs are POSTed to exactly this URL. Other routes of our server are below it.
     ``transport`` carries the requests; ``options`` are for the default one (``proxy``, ``http2``, ``verify``, ...).
     ``headers`` are sent with every request. ``auth`` is a bearer token, headers, or a function that returns either. It
-    is called before every attempt, and what it raises becomes ``AuthFailed``. ``tools`` are offered in every run, and
+    is called before every attempt, and its exceptions become ``AuthFailed``. ``tools`` are offered in every run, and
     ``confirm`` is called before each call of one (see ``tool``). ``middleware`` sees every input, from first to last,
     and every raw event, from last to first. ``protobuf`` requests the binary transport; SSE is read as well.
     ``peer_version`` is the protocol version of an older server, and requests have its form. ``compat`` says how many

@@ -34,7 +34,7 @@ class Stage:
         return (event,)
 
     def close(self) -> None:
-        """Called at the end of the run, however it ended."""
+        """Release the resources of the stage. Called at the end of the run, however it ended."""
 
 
 Middleware = Callable[[], Stage]

@@ -47,7 +47,7 @@ class Client(ClientBase[Transport]):
         """Send an input as it is, with its ids, tools and answers.
 
         For gateways. Iterate the run for its events, or call ``result()``. Tools are not called, and answers are not
-        compared with what was asked. It ends as ``thread.run`` does.
+        compared with the questions. It ends as ``thread.run`` does.
         """
         thread = Thread(self._core, input.thread_id, messages=input.messages, state=input.state)
         return thread.send_input(input, headers)

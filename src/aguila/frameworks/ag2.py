@@ -33,7 +33,7 @@ def agent(
         key = getattr(run.principal, "scope", None), run.thread_id
         stream = waiting.pop(key, None)
         if stream is None or not run.resume:
-            if stream is not None:  # its question was not answered
+            if stream is not None:  # the question of the last stream was not answered
                 await stream.aclose()
             stream = stream_class(agent)
         is_waiting = False

@@ -294,7 +294,7 @@ def _result(result: FunctionResultContent, view: ProviderView, warn: Warn) -> Bl
 
 def _text_block(content: TextContent | File) -> Block:
     text = require_text(content)
-    if text.isspace():  # which the API refuses
+    if text.isspace():  # the API refuses blank text
         raise UnreadablePart("it is empty")
     return {"type": "text", "text": text}
 

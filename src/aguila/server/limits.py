@@ -67,7 +67,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     bytes_per_peer: int | None = 1024 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        if isinstance(self.upload_types, str):  # it would be read as a list of letters
+        if isinstance(self.upload_types, str):  # a string would be read as a list of letters
             value = self.upload_types
             raise ValueError(f"upload_types is the string {value!r}; use a tuple: upload_types=({value!r},)")
 

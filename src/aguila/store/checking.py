@@ -220,7 +220,7 @@ def _check_interrupts(rows: ThreadRows) -> Iterator[str]:
 
 def _check_inputs(rows: ThreadRows) -> Iterator[str]:
     for digest, message in rows.messages.items():
-        old = blake2b(message.text, digest_size=DIGEST)  # of SQLite files of schema 11
+        old = blake2b(message.text, digest_size=DIGEST)  # the hash in SQLite files of schema 11
         if message.files:
             old.update(repr(message.files).encode())
         if digest not in (hash_message(message), old.digest()):

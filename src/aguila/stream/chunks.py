@@ -2,9 +2,9 @@
 
 Only the rules for chunks are checked here. The verifier checks whether the resulting events are in order.
 
-A chunk may omit what an earlier chunk stated, so the expander remembers the open item of each **lane**. There is one
-lane for the agent itself (``None``) and one for each subagent id (the empty string is an id like any other). A lane has
-at most one open item of any kind (CHK-6). ``CHUNK_KINDS`` maps each kind of chunk to its events. ``ENDS_OWN_LANE``,
+A chunk may omit fields that an earlier chunk had, so the expander remembers the open item of each **lane**. There is
+one lane for the agent itself (``None``) and one for each subagent id (the empty string is an id like any other). A lane
+has at most one open item of any kind (CHK-6). ``CHUNK_KINDS`` maps each kind of chunk to its events. ``ENDS_OWN_LANE``,
 ``ENDS_EVERY_LANE`` and ``ENDS_NAMED_LANE`` list the other events that end an item (CHK-7). An event in none of them,
 such as RAW or an activity, ends nothing.
 

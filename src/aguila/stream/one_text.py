@@ -105,7 +105,7 @@ class TextSequencer:
         if event.__class__ is TextMessageStartEvent:
             self._open = event.message_id
             self._starts[event.message_id] = event
-        elif event.message_id in self._starts:  # it was closed to make room
+        elif event.message_id in self._starts:  # the text was closed to make room
             if event.__class__ is TextMessageEndEvent and event.metadata is None and event.raw_event is None:
                 del self._starts[event.message_id]
                 return

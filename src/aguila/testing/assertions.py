@@ -51,10 +51,10 @@ def assert_stream(
     """Assert that a stream follows the protocol, obligations of the producer included. Return its conversation.
 
     ``stream`` is events (JSON, dicts or typed), or the bytes of a response or a file in any format. ``messages`` and
-    ``state`` are what the run started from; pass them for every run of a thread but the first. Rules in ``ignore`` may
-    be broken. ``types``, ``text`` and ``outcome`` are what you expect: the event types, the text of the assistant, and
-    ``success``, ``interrupt``, ``cancelled`` or ``error``. Raise AssertionError; TypeError or ValueError for an invalid
-    argument.
+    ``state`` are those that the run started from; pass them for every run of a thread but the first. Rules in
+    ``ignore`` may be broken. ``types``, ``text`` and ``outcome`` are what you expect: the event types, the text of the
+    assistant, and ``success``, ``interrupt``, ``cancelled`` or ``error``. Raise AssertionError; TypeError or ValueError
+    for an invalid argument.
     """
     events = _check_arguments(stream, ignore, types, text, outcome)
     checker = StreamChecker(messages=messages, state=state)

@@ -95,7 +95,7 @@ _TRICKY_TEXT = ["", "\x00", "a\nb", "\r\n", "\u2028", "\u0085", "\ufeff", "\U000
 
 @cache
 def text(*, surrogates: bool = False) -> SearchStrategy[str]:
-    """Strings, with empty and awkward ones. With ``surrogates``, some have a lone surrogate."""
+    """Generate strings, with empty and awkward ones. With ``surrogates``, some have a lone surrogate."""
     whole = st.sampled_from(_TRICKY_TEXT) | st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
     if not surrogates:
         return whole
@@ -105,7 +105,7 @@ def text(*, surrogates: bool = False) -> SearchStrategy[str]:
 
 @cache
 def json_values(*, null: bool = True, surrogates: bool = False, max_leaves: int = 6) -> SearchStrategy[Any]:
-    """Any JSON value; without ``null``, anything but null itself (nulls inside remain)."""
+    """Generate any JSON value; without ``null``, anything but null itself (nulls inside remain)."""
     strings = text(surrogates=surrogates)
     scalars = (
         st.booleans()
@@ -123,14 +123,14 @@ def json_values(*, null: bool = True, surrogates: bool = False, max_leaves: int 
 
 @cache
 def json_objects(*, surrogates: bool = False) -> SearchStrategy[dict[str, Any]]:
-    """Open objects: activity content, response schemas, custom capabilities."""
+    """Generate open objects: activity content, response schemas, custom capabilities."""
     values = json_values(surrogates=surrogates)
     return st.dictionaries(text(surrogates=surrogates), values, max_size=_MAX_LIST)
 
 
 @cache
 def metadata(*, surrogates: bool = False) -> SearchStrategy[Metadata]:
-    """Metadata objects: any keys, the reserved ``ag-ui`` among them, and null as a value (META-1, META-3)."""
+    """Generate metadata objects: any keys, the reserved ``ag-ui`` among them, and null as a value (META-1, META-3)."""
     values = json_values(surrogates=surrogates)
     keys = st.sampled_from(["ag-ui", "vendor.example/trace"]) | text(surrogates=surrogates)
     return st.dictionaries(keys, values, max_size=_MAX_LIST)
@@ -141,7 +141,7 @@ def metadata(*, surrogates: bool = False) -> SearchStrategy[Metadata]:
 
 @cache
 def pointers(*, surrogates: bool = False) -> SearchStrategy[str]:
-    """JSON Pointers, the whole document and escaped tokens included (SNAP-7)."""
+    """Generate JSON Pointers, the whole document and escaped tokens included (SNAP-7)."""
 
     def escape(token: str) -> str:
         return token.replace("~", "~0").replace("/", "~1")
@@ -152,7 +152,7 @@ def pointers(*, surrogates: bool = False) -> SearchStrategy[str]:
 
 @cache
 def patch_operations(*, surrogates: bool = False) -> SearchStrategy[dict[str, Any]]:
-    """Well-formed operations of all six kinds, as dicts.
+    """Generate well-formed operations of all six kinds, as dicts.
 
     Some have members that their kind does not define, such as a ``remove`` with a ``value``; a receiver keeps those
     (PROC-5).
@@ -183,7 +183,7 @@ def patch_operations(*, surrogates: bool = False) -> SearchStrategy[dict[str, An
 
 @cache
 def patches(*, surrogates: bool = False) -> SearchStrategy[list[dict[str, Any]]]:
-    """Patches, the empty one included (SNAP-3)."""
+    """Generate patches, the empty one included (SNAP-3)."""
     return st.lists(patch_operations(surrogates=surrogates), max_size=_MAX_LIST)
 
 
@@ -192,7 +192,7 @@ def patches(*, surrogates: bool = False) -> SearchStrategy[list[dict[str, Any]]]
 
 @cache
 def for_type(cls: Any, *, surrogates: bool = False) -> SearchStrategy[Any]:
-    """Valid objects of a wire type, or of a union such as ``Message`` or ``Event``.
+    """Generate valid objects of a wire type, or of a union such as ``Message`` or ``Event``.
 
     Raise TypeError for a type that is not in ``aguila.protocol``.
     """
@@ -204,7 +204,7 @@ def for_type(cls: Any, *, surrogates: bool = False) -> SearchStrategy[Any]:
 
 
 def _structs(cls: type[msgspec.Struct], *, surrogates: bool) -> SearchStrategy[Any]:
-    """Objects of one class: all required fields, and some of the optional ones."""
+    """Generate objects of one class: all required fields, and some of the optional ones."""
     required: dict[str, SearchStrategy[Any]] = {}
     optional: dict[str, SearchStrategy[Any]] = {}
     for field in struct_fields(cls):
@@ -223,7 +223,7 @@ def _structs(cls: type[msgspec.Struct], *, surrogates: bool) -> SearchStrategy[A
 
 
 def _special(cls: type[msgspec.Struct], name: str, *, surrogates: bool) -> SearchStrategy[Any] | None:
-    """Strategies of fields whose type does not say which values are valid."""
+    """Return the strategy of a field whose type does not say which values are valid."""
     if (cls, name) in ((StateDeltaEvent, "delta"), (ActivityDeltaEvent, "patch")):
         return patches(surrogates=surrogates)
     if (cls, name) in ((RunAgentInput, "messages"), (MessagesSnapshotEvent, "messages")):
@@ -241,7 +241,7 @@ def _special(cls: type[msgspec.Struct], name: str, *, surrogates: bool) -> Searc
 
 
 def _values(of: Any, *, surrogates: bool) -> SearchStrategy[Any]:
-    """Values of the type of a field."""
+    """Generate values of the type of a field."""
     if of is str:
         return text(surrogates=surrogates)
     if of is bool:
@@ -273,72 +273,72 @@ def _whole(bound: float | None) -> int | None:
 
 
 def sources(*, surrogates: bool = False) -> SearchStrategy[PartSource]:
-    """Data, url and file sources."""
+    """Generate data, url and file sources."""
     return for_type(PartSource, surrogates=surrogates)
 
 
 def parts(*, surrogates: bool = False) -> SearchStrategy[ContentPart]:
-    """Text, image, audio, video and document parts."""
+    """Generate text, image, audio, video and document parts."""
     return for_type(ContentPart, surrogates=surrogates)
 
 
 def contents(*, surrogates: bool = False) -> SearchStrategy[str | list[ContentPart]]:
-    """Contents of user and tool messages: a string, or a list of parts, which may be empty (MSG-3)."""
+    """Generate contents of user and tool messages: a string, or a list of parts, which may be empty (MSG-3)."""
     return for_type(str | list[ContentPart], surrogates=surrogates)
 
 
 def tool_calls(*, surrogates: bool = False) -> SearchStrategy[ToolCall]:
-    """Tool calls. Arguments are any text, which need not be JSON (TOOL-3)."""
+    """Generate tool calls. Arguments are any text, which need not be JSON (TOOL-3)."""
     return for_type(ToolCall, surrogates=surrogates)
 
 
 def messages(*, surrogates: bool = False) -> SearchStrategy[Message]:
-    """Messages of all seven roles."""
+    """Generate messages of all seven roles."""
     return for_type(Message, surrogates=surrogates)
 
 
 def tools(*, surrogates: bool = False) -> SearchStrategy[Tool]:
-    """Tools that a front end offers."""
+    """Generate tools that a front end offers."""
     return for_type(Tool, surrogates=surrogates)
 
 
 def contexts(*, surrogates: bool = False) -> SearchStrategy[Context]:
-    """Context entries of an input."""
+    """Generate context entries of an input."""
     return for_type(Context, surrogates=surrogates)
 
 
 def resume_entries(*, surrogates: bool = False) -> SearchStrategy[ResumeEntry]:
-    """Answers to interrupts."""
+    """Generate answers to interrupts."""
     return for_type(ResumeEntry, surrogates=surrogates)
 
 
 def interrupts(*, surrogates: bool = False) -> SearchStrategy[Interrupt]:
-    """Interrupts. Some expire at a date, some at text that is not a date (INT-4)."""
+    """Generate interrupts. Some expire at a date, some at text that is not a date (INT-4)."""
     return for_type(Interrupt, surrogates=surrogates)
 
 
 def outcomes(*, surrogates: bool = False) -> SearchStrategy[RunFinishedOutcome | SubagentFinishedOutcome]:
-    """Outcomes of runs and of subagents."""
+    """Generate outcomes of runs and of subagents."""
     return for_type(RunFinishedOutcome | SubagentFinishedOutcome, surrogates=surrogates)
 
 
 def token_usages(*, surrogates: bool = False) -> SearchStrategy[TokenUsage]:
-    """Token counts, each within its bounds; they need not add up."""
+    """Generate token counts, each within its bounds; they need not add up."""
     return for_type(TokenUsage, surrogates=surrogates)
 
 
 def run_agent_inputs(*, surrogates: bool = False) -> SearchStrategy[RunAgentInput]:
-    """Inputs with any history, tools, context and resume entries."""
+    """Generate inputs with any history, tools, context and resume entries."""
     return for_type(RunAgentInput, surrogates=surrogates)
 
 
 def capabilities(*, surrogates: bool = False) -> SearchStrategy[AgentCapabilities]:
-    """Capabilities of an agent, from empty to complete."""
+    """Generate capabilities of an agent, from empty to complete."""
     return for_type(AgentCapabilities, surrogates=surrogates)
 
 
 def events(*classes: type[msgspec.Struct], surrogates: bool = False) -> SearchStrategy[Event]:
-    """Events of the given classes, or of all 31."""
+    """Generate events of the given classes, or of all 31."""
     if not classes:
         return for_type(Event, surrogates=surrogates)
     return st.one_of([for_type(cls, surrogates=surrogates) for cls in classes])
@@ -348,12 +348,12 @@ def events(*classes: type[msgspec.Struct], surrogates: bool = False) -> SearchSt
 
 
 def legacy_events(*, surrogates: bool = False) -> SearchStrategy[LegacyEvent]:
-    """Retired events: THINKING_* and META. Not in ``events()``."""
+    """Generate retired events: THINKING_* and META. Not in ``events()``."""
     return for_type(LegacyEvent, surrogates=surrogates)
 
 
 def binary_contents(*, surrogates: bool = False) -> SearchStrategy[BinaryInputContent]:
-    """The retired binary part, with at least one of data, url and id. Not in ``parts()``."""
+    """Generate the retired binary part, with at least one of data, url and id. Not in ``parts()``."""
     filled = text(surrogates=surrogates).filter(bool)
     places = st.fixed_dictionaries({}, optional={"id": filled, "url": filled, "data": filled}).filter(bool)
     described = st.fixed_dictionaries({"mime_type": text()}, optional={"filename": text()})

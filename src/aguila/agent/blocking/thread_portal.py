@@ -1,4 +1,4 @@
-"""Carries the calls of an agent in a thread to its task on the event loop.
+"""Carry the calls of an agent in a thread to its task on the event loop.
 
 Everything that the thread sends goes through one queue, in order, and is handled by the agent's task. So nothing is
 sent from two threads at once. Other threads of the agent may call as well.

@@ -84,7 +84,7 @@ class Branch:
         return owner is None or owner.done()
 
     def is_within(self, above: Branch) -> bool:
-        """Whether it is that branch or a descendant of it."""
+        """Return whether this is the branch ``above`` or one of its descendants."""
         each: Branch | None = self
         while each is not None and each is not above:
             each = each.parent

@@ -303,7 +303,7 @@ class Branches:
 
     @contextmanager
     def muted(self) -> Generator[None]:
-        """Suppress what the caller sends meanwhile: a recorded effect sent it."""
+        """Suppress the output of the caller within the block: a recorded effect sent it before."""
         branch = self.here()
         held, branch.repeats_effect = branch.repeats_effect, True
         try:
@@ -328,7 +328,7 @@ class Branches:
     def asked(self, branch: Branch, interrupt_id: str) -> None:
         """Note that a question has no answer yet: the branch ends, and its further output is not counted."""
         if branch.goal is not None:
-            self._reach_goal(branch)  # it asks something else than before, or for the first time
+            self._reach_goal(branch)  # another question than before, or the first
             self._unmute_open_items(branch)
         if branch.left is None:
             self._leave_by_question(branch, (branch.passed, None), interrupt_id)
@@ -419,19 +419,19 @@ class Branches:
             if branch.left is None or branch.left[1] is not None:
                 unfinished[id_] = max(length, unfinished.get(id_, 0))
             else:
-                unfinished.pop(id_, None)  # its branch is muted until its answer is there, and continues then
+                unfinished.pop(id_, None)  # muted until the answer is there, and continued then
         held = {"branches": [[name, *goal] for name, goal in goals.items()], "unfinished": unfinished}
         return f"{RECORDED}{self._number + 1}", encode(held)
 
 
 def _is_of(place: Place, caller: Caller) -> bool:
-    """Whether a place belongs to the caller itself, and not to the task or thread that started it."""
+    """Return whether a place belongs to the caller itself, and not to the task or thread that started it."""
     owner = place.branch.owner
     return owner is not None and owner() is caller
 
 
 def _may_have_seen(branch: Branch, asked: Branch) -> bool:
-    """Whether a branch may have received the question of a descendant: its child on the way there has ended."""
+    """Return whether a branch may have received the question of a descendant: its child on the way there has ended."""
     each: Branch | None = asked
     while each is not None and each.parent is not branch:
         each = each.parent

@@ -1,4 +1,4 @@
-"""Suppress events of a resumed run that were already sent, and reopen what the new events continue.
+"""Suppress events of a resumed run that were already sent, and reopen the items that new events continue.
 
 In a replay the agent writes to an event writer of its own, which knows everything that the agent has open. The filter
 decides which of its events go to the run's writer. Items that were opened while muted are opened again, under the same

@@ -292,7 +292,7 @@ class ContentWriter:
             call_id, result, message_id=message_id, subagent=subagent, metadata=metadata
         )
         if update.role == "tool" and self._current_message is None:
-            self._current_message = message_id  # of several results, the first
+            self._current_message = message_id  # the first of several results
         if content.additional_properties:
             self._send_encrypted_value(content.additional_properties, update, message_id)
 

@@ -177,7 +177,7 @@ class UpdateReader:
 
     def _read_encrypted_value(self, event: ReasoningEncryptedValueEvent) -> _Reading:
         if event.subtype != "message" or event.entity_id not in self._reasonings:
-            return "assistant", None, []  # of a text or call, which have no content for it: the event has it
+            return "assistant", None, []  # no content can have the value of a text or call; the event has it
         content = _make_reasoning(event.entity_id, "", event.encrypted_value)
         if event.encrypted_value_type is not None:
             content.additional_properties[ENCRYPTED_VALUE_TYPE] = event.encrypted_value_type

@@ -100,7 +100,7 @@ class FunctionTool(Generic[P, R]):
         return self.takes_run or self._consent is not False
 
     def needs_approval(self, arguments: dict[str, Any]) -> bool:
-        """Whether the user has to approve a call with these arguments.
+        """Return whether the user has to approve a call with these arguments.
 
         A tool with ``confirm`` and without ``needs_approval`` needs approval for every call.
         """
@@ -242,7 +242,7 @@ class Toolbox:
         return self.functions.get(name)
 
     def is_manual(self, name: str) -> bool:
-        """Whether a tool is only declared, so that the application answers its calls."""
+        """Return whether a tool is only declared, so that the application answers its calls."""
         return name in self.declared and name not in self.functions
 
 
@@ -278,7 +278,7 @@ def _content(value: Any) -> str | list[ContentPart]:
 
 
 def _is_run(annotation: Any) -> bool:
-    """Whether a parameter ``run`` is for the run of an agent, and not an argument of the model."""
+    """Return whether a parameter ``run`` is for the run of an agent, and not an argument of the model."""
     if annotation is inspect.Parameter.empty or annotation is Any:
         return True
     if isinstance(annotation, str):

@@ -308,7 +308,7 @@ def _source(
 
 
 def _is_file(out: Path | None) -> TypeGuard[Path]:
-    """Whether the result goes to a file rather than to standard output."""
+    """Return whether the result goes to a file rather than to standard output."""
     return out is not None and str(out) != "-"
 
 

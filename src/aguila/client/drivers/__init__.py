@@ -1,1 +1,1 @@
-"""Performing the effects that the client's logic asks for, with and without asyncio."""
+"""Perform the effects that the client's logic asks for, with and without asyncio."""

@@ -1,4 +1,4 @@
-"""Performs effects with asyncio."""
+"""Perform effects with asyncio."""
 
 from __future__ import annotations
 

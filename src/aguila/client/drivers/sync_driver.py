@@ -1,4 +1,4 @@
-"""Performs effects without asyncio: each blocks the calling thread."""
+"""Perform effects without asyncio: each blocks the calling thread."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Building requests and reading the responses that are not streams."""
+"""Build requests, and read the responses that are not streams."""

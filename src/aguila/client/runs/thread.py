@@ -276,7 +276,7 @@ class ThreadBase(ThreadAnswers, ABC, Generic[TransportT, RunT]):
 
         def accept() -> None:
             reducer.add_messages(new)
-            if self._branch_tip is not None or self._is_new_root:  # also if the run fails, as the next one continues it
+            if self._branch_tip is not None or self._is_new_root:  # also if the run fails: the next one continues it
                 self._branch_tip, self._is_new_root = run_id, False
 
         ran = yield from self._send(wanted, request.headers, advertised, accept)
@@ -376,7 +376,7 @@ class ThreadBase(ThreadAnswers, ABC, Generic[TransportT, RunT]):
         chain = Chain(settings.middleware)
 
         def restart() -> Consumer:
-            # The stream starts again from its beginning: drop what the first attempt has added.
+            # The stream starts again from its beginning: drop the messages of the first attempt.
             self._reducer = self._reducer_from(before)
             return self._consumer()
 

@@ -1,1 +1,1 @@
-"""Following a run: reading its stream, and resuming it after a broken connection."""
+"""Follow a run: read its stream, and resume it after a broken connection."""

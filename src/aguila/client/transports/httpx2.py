@@ -287,7 +287,7 @@ _NEVER = float("inf")
 
 def _shut_down(stream: httpcore2.NetworkStream) -> None:
     found = stream.get_extra_info("socket")
-    with suppress(OSError, ValueError):  # it is closed already
+    with suppress(OSError, ValueError):  # the stream is closed already
         if found is not None:
             found.shutdown(socket.SHUT_RDWR)
 

@@ -146,7 +146,7 @@ class Translator:
         changes: dict[str, Any] = {}
         version = event.protocol_version
         if version is not None and dialect.protocol_version != "own":
-            # A translator declares what it emits (VER-9).
+            # A translator declares the version that it emits (VER-9).
             if dialect.protocol_version == "none":
                 changes["protocol_version"] = None
             elif (parse_peer(version) or (1, 1, 0)) > (1, 0, 0):
@@ -197,7 +197,7 @@ class Translator:
             return [event]
         before = self._state
         if self._apply_patch is not None:
-            with suppress(PatchError):  # then the state stays as it was (SNAP-9)
+            with suppress(PatchError):  # a failed patch changes nothing (SNAP-9)
                 self._state = self._apply_patch(before, event.delta)
         if self._apply_patch is not None and not dialect.patches:
             self._has_state = True

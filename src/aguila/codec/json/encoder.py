@@ -1,7 +1,7 @@
 """Encode protocol objects as JSON.
 
 Absent fields are omitted (ENV-6) and required nulls are written (ENV-7). Values are written without type checks; the
-server checks what it sends with ``decode(..., strict=True)``.
+server checks its events with ``decode(..., strict=True)``.
 """
 
 from __future__ import annotations

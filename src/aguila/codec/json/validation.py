@@ -77,7 +77,7 @@ def enforce_event(raw: dict[str, Any], strict: bool, warn: Warn) -> Event | None
 
 def enforce_document(raw: Any, type_: Any, strict: bool, warn: Warn) -> Any:
     """Convert a plain value that is not an event to its protocol type. Raises ``DecodeError``."""
-    if type_ is RunAgentInput:  # it has no JSON Patch, whose rules msgspec does not know
+    if type_ is RunAgentInput:  # an input has no JSON Patch, whose rules msgspec does not know
         with suppress(msgspec.ValidationError, UnicodeEncodeError):  # there is something to strip or to report
             return msgspec.convert(raw, type_)
     stripped, notices, unknown = _strip(raw, shape_of(type_))

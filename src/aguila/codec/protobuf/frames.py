@@ -3,7 +3,7 @@
 Events are validated by ``EventDecoder``, as on the JSON transports (TRN-9). JSON is smaller and several times faster;
 protobuf is for compatibility. The ``protobuf`` extra is imported when an encoder or decoder is created, or an ``App``.
 
-What protobuf changes (PB-12); ``values`` lists what it does to numbers:
+What protobuf changes (PB-12); ``values`` lists its changes of numbers:
 
 =========================================================  ====================================
 written                                                    read back

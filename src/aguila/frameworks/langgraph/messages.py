@@ -75,7 +75,7 @@ def to_langchain(messages: Iterable[ChatMessage]) -> list[Any]:
             made.append(_answer(types, [*reasoning, *message.contents], common))
             reasoning = []
             continue
-        if reasoning:  # of an answer that never came
+        if reasoning:  # reasoning of an answer that never came
             made.append(_answer(types, reasoning, {"id": None, "name": None}))
             reasoning = []
         if message.role == "tool":

@@ -114,7 +114,7 @@ class Relay:
         self._tool_messages: dict[str, str] = {}  # ids by the call that they answer
         self._callers: dict[str, str] = {}  # ids of the assistant's messages by the calls that they make
         self._streamed: dict[str, None] = {}  # ids of the texts and thoughts of this run, in order
-        self._thoughts: set[str] = set()  # those of them that are thoughts
+        self._thoughts: set[str] = set()  # ids of the thoughts among them
         self._known: set[str] = set()
         for message in input.messages:
             self._note(message)
@@ -233,7 +233,7 @@ class Relay:
 
     def _tool_call(self, event: ToolCallStartEvent) -> Sequence[Event]:
         parent = event.parent_message_id
-        if parent is None or parent == "":  # which some producers send for every call
+        if parent is None or parent == "":  # some producers send "" for every call
             parent = event.tool_call_id
         self._callers.setdefault(event.tool_call_id, parent)
         return (event,)

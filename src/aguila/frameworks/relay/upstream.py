@@ -109,7 +109,7 @@ class Upstream:
                 async for event in events:
                     for each in await relay.convert(event):
                         yield each
-                    if relay.is_busy():  # and so are the reader and the writer, which apply the same patches
+                    if relay.is_busy():  # reader and writer apply the same patches, and are busy too
                         await asyncio.sleep(0)
             for each in relay.close():
                 yield each
@@ -123,7 +123,7 @@ class Upstream:
             if self._options.masks_errors:
                 raise
         except (ProtocolError, StreamTruncated) as error:
-            if check is not None:  # of a stream that breaks the order, the rest is not read
+            if check is not None:  # a stream that breaks the order is not read further
                 await check.record(run, error, is_cut=isinstance(error, ProtocolError))
             raise
         except HTTPRejected as error:
@@ -234,7 +234,7 @@ async def _part_with_data(part: Any, run: Run) -> Any:
         (message,) = await run.chat_messages([UserMessage(content=[part])])
         if isinstance(content := message.contents[0], DataContent):
             data, mime_type = content.data, content.media_type
-    if data is None:  # which has been reported
+    if data is None:  # the failure has been reported
         return part
     value = (await offload(base64.b64encode, data) if len(data) > LARGE else base64.b64encode(data)).decode()
     source = DataSource(value=value, mime_type=mime_type)

@@ -137,7 +137,7 @@ class _AgentLoop:
         self._frontend = {tool.name for tool in run.tools if toolbox.get(tool.name) is None}
         self._remembers = remembers
         self._allowed_media = allowed_media
-        self._chat: ChatHandle  # of the current answer: its calls and results belong together
+        self._chat: ChatHandle  # one for each answer: its calls and results belong together
         self._seen_messages: set[str] = set()  # ids of messages that came with answers, and were shown to the model
         self._edited: dict[str, dict[str, Any]] = {}  # arguments edited by the user, by call id
 

@@ -21,7 +21,7 @@ class SDKModel:
 
 
 def is_async_client(client: Any) -> bool:
-    """Whether an SDK client is the async one: its ``close`` is a coroutine function."""
+    """Return whether an SDK client is the async one: its ``close`` is a coroutine function."""
     return inspect.iscoroutinefunction(getattr(client, "close", None))
 
 

@@ -32,7 +32,7 @@ PART = "google.part"
 _FINISH = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
-    "CONTINUATION": "length",  # of one request; the SDK continues by default
+    "CONTINUATION": "length",  # the limit of one request; the SDK continues by default
     "SAFETY": "content_filter",
     "RECITATION": "content_filter",
     "BLOCKLIST": "content_filter",
@@ -118,7 +118,7 @@ class _Reader(Reader):
         return [] if found is None else self._cite(*read_grounding(found, "".join(self._texts), self._provider))
 
     def _signed_text(self, text: str, signed: dict[str, Any]) -> TextContent:
-        if signed:  # it belongs to this piece of text, and is sent back with exactly that
+        if signed:  # a signature belongs to exactly this piece of text, and is sent back with it
             place = Place(self._said, len(text), is_after_calls=text == "" and len(self._calls) > 0)
             signed = {**signed, ENCRYPTED_VALUE: pack_place(signed[ENCRYPTED_VALUE], place)}
         return self._text(text, **signed)

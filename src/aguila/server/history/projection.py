@@ -1,6 +1,6 @@
 """Read threads as projections: their messages, state and last run along one branch.
 
-``history`` decides what an input's messages do to the thread. With ``"server"``, a known id keeps its message, and
+``history`` decides how the messages of an input change the thread. With ``"server"``, a known id keeps its message, and
 messages that the client omits stay. With ``"client"``, the client's messages replace the thread's from the first one
 that both have (``merge``). A run that names a ``parentRunId`` branches off there. No run changes the projection at the
 end of another run. A thread is read by the current setting: projections that another setting wrote are computed again.
@@ -200,7 +200,7 @@ class Projections:
     def _evict(self, key: tuple[str, str]) -> None:
         """Count the bytes of a thread that was read, and drop others if there are too many."""
         threads = self._threads
-        if key in threads:  # it may have been dropped meanwhile
+        if key in threads:  # the thread may have been dropped meanwhile
             size = threads[key].size
             self.cached_bytes += size - self._sizes.get(key, 0)
             self._sizes[key] = size

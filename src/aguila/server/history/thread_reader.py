@@ -73,7 +73,7 @@ class ThreadReader:
         self.lock = asyncio.Lock()
         self.creators = MessageCreators()
         self._known = KnownMessages()
-        self._unloaded: list[RunChanges] = []  # of runs whose known messages are not loaded
+        self._unloaded: list[RunChanges] = []  # changes of runs whose known messages are not loaded
         self._log = log
         self._history: HistoryMode = history
         self._unknown_history: UnknownHistory = unknown_history
@@ -83,7 +83,7 @@ class ThreadReader:
         self._tree = RunTree(warn)
         self._closed: dict[str, ClosedRun] = {}
         self._closed_size = 0
-        self._open_size = 0  # of the input and the events of a run that has not ended
+        self._open_size = 0  # bytes of the input and the events of an open run
         self._values = ThreadValues()
         self._branch: BranchReducer | None = None  # the latest run, if it was reduced here
         self._parent: str | None = None  # the run that the latest run continues
@@ -258,7 +258,7 @@ class ThreadReader:
             size = len(await offload(encode, sent) if is_large(sent) else encode(sent))
         else:
             assert run.sent is not None  # noqa: S101 - a large run is not reduced here
-            sent, stored_parent, size = run.sent, run.parent_run_id, 0  # it is about to end
+            sent, stored_parent, size = run.sent, run.parent_run_id, 0  # no size: the run is about to end
         # If the event names no parent, the parent was inferred from the messages, or there is none.
         inferred = stored_parent if event.parent_run_id in (None, event.run_id) else None
         parent = self._tree.find_parent(event, inferred)

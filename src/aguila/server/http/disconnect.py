@@ -10,7 +10,7 @@ from aguila.server.http.responses import Receive
 def listen_for_disconnect(receive: Receive) -> asyncio.Task[None]:
     """Start a task that is done when the client disconnects. Cancel it when the response is complete.
 
-    The body of the request has to be read before: the task discards what is left of it.
+    The body of the request has to be read before: the task discards the rest of it.
     """
     return asyncio.get_running_loop().create_task(_wait_for_disconnect(receive))
 

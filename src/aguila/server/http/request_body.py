@@ -1,7 +1,7 @@
 """Read the body of a request within its limits, then decode it.
 
 The size is checked while the body is read. Then an outline is decoded, which skips the large members: it is enough to
-refuse a run, or to check the counts. A full decode takes five times as long and keeps what it decodes.
+refuse a run, or to check the counts. A full decode takes five times as long, and its result needs memory.
 """
 
 from __future__ import annotations

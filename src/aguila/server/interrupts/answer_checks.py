@@ -1,4 +1,4 @@
-"""Checks the answers of a request against the interrupts of the run that it continues.
+"""Check the answers of a request against the interrupts of the run that it continues.
 
 ==============================================================  =============================================
 the answer is for an interrupt that is                          result

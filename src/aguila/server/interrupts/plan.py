@@ -1,4 +1,4 @@
-"""Plans how a run resumes: which interrupts its request answers, and the input of the replayed agent.
+"""Plan how a run resumes: which interrupts its request answers, and the input of the replayed agent.
 
 A run resumes the last run of its branch that neither failed nor was cancelled, if that run ended with interrupts
 (INT-7). All of them that are open need an answer (INT-8, INT-15), also from a request without ``resume``: a run that
@@ -78,8 +78,8 @@ async def plan_resume(
 ) -> ResumePlan:
     """Check a request, with or without answers, against the interrupts of the run that it continues.
 
-    ``now`` is in seconds since the epoch. ``inferred_parent`` is as in ``prepare_input``. The settings
-    determine what the agent saw in the first run of the chain. Raises ``Rejected`` and ``StoreUnavailable``.
+    ``now`` is in seconds since the epoch. ``inferred_parent`` is as in ``prepare_input``. The settings determine the
+    input that the agent saw in the first run of the chain. Raises ``Rejected`` and ``StoreUnavailable``.
     """
     entries = input.resume or []
     reject_duplicates(entries)
@@ -179,7 +179,7 @@ def _replay_notices(input: RunAgentInput, view: Projection | None) -> list[Notic
         return []
     held = view.conversation
     notices: list[Notice] = []
-    # An empty state is what a client sends that keeps none.
+    # A client that keeps no state sends an empty one.
     if input.state is not None and not json_equal(input.state, {}) and not json_equal(input.state, held.state):
         message = (
             "the state that was sent with the answer differs from the state that the run left; the agent continues "

@@ -1,4 +1,4 @@
-"""Retracts the output of failed runs before the run that replaces them sends anything.
+"""Retract the output of failed runs before the run that replaces them sends anything.
 
 A replayed agent repeats, under the same ids, the output that it sent after the answer. Streaming a message that the
 client has would append to it (LIFE-19), and a repeated result would be there twice. So the client first receives a

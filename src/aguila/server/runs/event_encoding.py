@@ -1,4 +1,4 @@
-"""Encodes events for the log, and checks each with the strict decoder so that nothing malformed is sent.
+"""Encode events for the log, and check each with the strict decoder so that nothing malformed is sent.
 
 Every event of every run is encoded here. Common events take short paths, and large ones are offloaded.
 """

@@ -1,4 +1,4 @@
-"""Appends the events of one run to the log, in groups.
+"""Append the events of one run to the log, in groups.
 
 An event after a pause is appended at once, and so is the first delta of an item. Events that arrive during an append,
 or within a few milliseconds of the last one, share the next append, and deltas of the same item become one delta. A run

@@ -133,7 +133,7 @@ class Runs:
         """Drain, if that was not done, and end all tasks, within a bounded time."""
         if not self.is_draining:
             await self.drain()
-        await self._cancel_tasks()  # also of runs that began when the drain was over
+        await self._cancel_tasks()  # also those of runs that began after the drain
         for task in self._maintenance_tasks:
             task.cancel()
         closing = [*self._maintenance_tasks, asyncio.create_task(self._remote.close())]

@@ -154,7 +154,7 @@ class LiveRun:
         """Run the agent to its end and close the run. ``load`` returns the context of the run."""
         with RunLogContext(self.lease.thread_id, self.lease.run_id):
             driving = self._drive(agent, load, cancel_grace)
-            del load  # it holds the request, which must not live as long as the run
+            del load  # ``load`` holds the request, which must not live as long as the run
             await driving
 
     async def _drive(self, agent: Any, load: Callable[[], Awaitable[RunContext]], cancel_grace: float) -> None:

@@ -97,10 +97,10 @@ class MemoryStore(Store):
         )
 
     async def open(self) -> None:
-        if self._loop is not None and self._loop.is_closed():  # its tails are gone
+        if self._loop is not None and self._loop.is_closed():  # the tails of that loop are gone
             self._feed, self._users = None, 0
         if self._feed is None:
-            self._feed = Feed(ring_bytes=64 * 1024)  # small: it repeats what the log holds
+            self._feed = Feed(ring_bytes=64 * 1024)  # small, because the log has the same events
             self._loop = asyncio.get_running_loop()
         self._users += 1
 

@@ -76,7 +76,7 @@ async def begin_snapshot(database: Database) -> AsyncGenerator[Any]:
         with outages_as_unavailable():
             transaction = db.transaction(isolation="repeatable_read", readonly=True)
             await transaction.start()
-            # The transaction is idle while its caller writes what it has read, however long that takes.
+            # The transaction is idle while its caller writes the data elsewhere, however long that takes.
             await db.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
         yield db
     finally:

@@ -126,7 +126,7 @@ class PostgresStore(Store):
 
     @property
     def durability(self) -> Durability:
-        return "power"  # of the default synchronous_commit = on
+        return "power"  # with the default synchronous_commit = on
 
     async def migrate(self) -> tuple[int, int]:
         """Create or upgrade the schema; return its version before and after. Raises ``StoreUnavailable``."""
@@ -173,7 +173,7 @@ class PostgresStore(Store):
         projection = None
         if end is not None and end.projection is not None:
             projection = await _cut(end.projection)
-            if projection.files:  # they belong to the thread, even if the append is refused
+            if projection.files:  # the files belong to the thread, even if the append is refused
                 await self._put_inline(lease, projection, end.projection.size)
         try:
             return await engine.appends.append(lease, tuple(events), rows, end, projection)

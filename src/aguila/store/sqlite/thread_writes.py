@@ -199,7 +199,7 @@ def check(db: sqlite3.Connection, now: float) -> None:
 
 def add_peer(db: sqlite3.Connection, token: str, port: int) -> None:
     """Register a process for wake-ups."""
-    db.execute("DELETE FROM peers WHERE port = ?", (port,))  # its former process is dead
+    db.execute("DELETE FROM peers WHERE port = ?", (port,))  # the former process of this port is dead
     db.execute("INSERT INTO peers (token, port) VALUES (?, ?)", (token, port))
 
 

@@ -33,7 +33,7 @@ class History:
     def __init__(self, state: State, *, has_branches: bool) -> None:
         self._notices: list[Notice] = []
         self.reducer = Reducer(state=state, warn=self._notices.append)  # reads the whole log
-        self.is_state_known = state is not UNSET  # of the reducer's state
+        self.is_state_known = state is not UNSET  # whether the reducer's state is known
         # ``branch_bounds`` has lower bounds of the messages on a branch. These are upper bounds: the ids of all tool
         # messages, and of all messages that are not activities.
         self._has_branches = has_branches

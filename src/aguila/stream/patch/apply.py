@@ -43,7 +43,7 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]], *, limit: int
     would have more bytes of JSON than this.
     """
     if limit is not None:
-        from aguila.stream.patch.limit import PatchLimit  # it uses this module
+        from aguila.stream.patch.limit import PatchLimit  # here, because that module imports this one
 
         return PatchLimit(limit).apply_patch(document, patch)
     if not isinstance(patch, ARRAY):

@@ -90,7 +90,7 @@ class PatchLimit:
 
     def _measure(self, document: Any, budget: SizeBudget) -> int:
         if id(document) not in self._evicted:
-            return size_of(document)  # it has just arrived
+            return size_of(document)  # a new document, which was not measured
         try:
             size = budget.measure(document)
         except TooLarge as error:

@@ -112,7 +112,7 @@ class Verifier:
         self._producer_rules = ProducerRules() if producer else None
         # An item gets its dict when it is first used: most runs use few of them, and idle runs none.
         self._open: defaultdict[Item, dict[_Key, _Opened]] = defaultdict(dict)
-        self._ended_subagents: dict[str, None] = {}  # of this run
+        self._ended_subagents: dict[str, None] = {}  # subagents of this run
         self._owners = ItemOwners()
         self._enter(RunState.NEW)
 

@@ -103,7 +103,7 @@ class _Gemini:
                 continue
             part = self._written_out(part, (*within, id(part)))
             if "prefixItems" in part and "prefixItems" in merged:
-                part.pop("items", None)  # they apply after its own prefix
+                part.pop("items", None)  # these items apply only after its own prefix
             properties = {**as_object(part.get("properties")), **as_object(merged.get("properties"))}
             required = [*as_array(merged.get("required")), *as_array(part.get("required"))]
             self._budget.spend(1 + len(properties) + len(required))

@@ -50,7 +50,7 @@ class _Members:
             return known
         cuts = self._cuts
         found = self._collect(schema, (*within, id(schema)))
-        if self._cuts == cuts:  # it does not depend on the schemas that led here
+        if self._cuts == cuts:  # the result does not depend on the schemas that led here
             self._found[id(schema)] = found
         return found
 
@@ -85,7 +85,7 @@ class _Members:
                 if name in branch.properties:
                     choice = branch.properties[name]
                 elif branch.is_closed:
-                    continue  # this branch does not allow it
+                    continue  # this branch does not allow the property
                 else:
                     choice = _ANYTHING
                 choices.setdefault(self._equality.number(choice), choice)

@@ -306,7 +306,7 @@ def _limit_state(state: State, held: State, keys: Collection[str], notices: list
     ]
     if not refused:
         return state
-    if new:  # {} is what a client sends that keeps no state (IN-11)
+    if new:  # a client that keeps no state sends {} (IN-11)
         text = f"changes of the client are ignored, because it may not change these keys: {list_ids(refused)}"
         notices.append(Notice(rule="state-keys", message=text, path="/state"))
     return {key: one for key, one in old.items() if key not in keys} | {

@@ -323,7 +323,7 @@ async def cancel_run(service: Service, exchange: Exchange) -> Response:
         if await runs.withdraw(scope, thread_id, run_id):
             answer = {"threadId": thread_id, "runId": run_id, "status": "cancelled", "cancelRequested": True}
             return json_response(answer, exchange.headers)
-        record = await runs.cancel(scope, thread_id, run_id)  # it may have left the queue and begun in the meantime
+        record = await runs.cancel(scope, thread_id, run_id)  # the run may have left the queue and begun meanwhile
     return json_response(describe_run(record), exchange.headers, 202 if record.is_running else 200)
 
 

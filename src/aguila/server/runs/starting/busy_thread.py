@@ -88,7 +88,7 @@ class BusyThreads:
                 async with asyncio.timeout(self._settings.cancel_grace):
                     await self._wait_for_end(run, None)
             except TimeoutError:
-                return False  # that process has died too, or it cannot write
+                return False  # the other process has died too, or cannot write
         return not run.is_running or run.epoch > 1
 
     async def _wait_for_end(self, run: RunRecord, live: LiveRun | None) -> None:

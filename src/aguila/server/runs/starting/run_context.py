@@ -1,4 +1,4 @@
-"""Loads the input of an agent, after its run has begun and the client has received the first event."""
+"""Load the input of an agent, after its run has begun and the client has received the first event."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
             state=state,
             max_size=self.max_event,
         )
-        writer = await offload(make_writer) if is_large(state) else make_writer()  # it copies the state
+        writer = await offload(make_writer) if is_large(state) else make_writer()  # a writer copies the state
         for event in self.prelude:
             writer.emit(event)
         resume_input, snapshot = sent, None

@@ -1,4 +1,4 @@
-"""Starts a run: finds the run of a repeated request, plans the resume, and begins the run in the store."""
+"""Start a run: find the run of a repeated request, plan the resume, and begin the run in the store."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class RunStarter:
                 found = await self.find_started(request) or await self._find_using(resolved)
                 if found is None:
                     raise
-                return found  # it was refused because this very request was accepted before
+                return found  # refused because this very request was accepted before
             if plan is None:
                 return StartResult(is_hydration=True)
             try:
@@ -118,7 +118,7 @@ class RunStarter:
             except RunExists as error:
                 if await request.matches(error.run, self._store):
                     return StartResult(record=error.run)
-                is_derived = resolved.input.run_id != request.input.run_id  # it has just begun: resolve it again
+                is_derived = resolved.input.run_id != request.input.run_id  # the run has just begun: resolve it again
                 if not is_optimistic and not is_derived:
                     message = "this run id was used on this thread for another request; use a new run id"
                     raise Rejected(409, "run_exists", message, "/runId") from None
@@ -376,7 +376,7 @@ class RunStarter:
 
 
 def _is_large_request(request: StartRequest) -> bool:
-    if len(request.body) <= _SMALL:  # it has neither a large text nor very many messages
+    if len(request.body) <= _SMALL:  # too small for a large text or very many messages
         return False
     return is_large(request.input.messages) or is_large(request.input.state)
 

@@ -182,7 +182,7 @@ class Database:
         if len(self._hosts) < 2:
             return await self._connect_to(None)
         host, db = await connect_to_first(self._hosts, self._connect_to, lambda error: not is_outage(error))
-        if host != self._hosts[0]:  # it is the primary now
+        if host != self._hosts[0]:  # this host is the primary now
             self._hosts = [host, *(one for one in self._hosts if one != host)]
         return db
 
@@ -287,7 +287,7 @@ class Database:
         def drop() -> None:
             nonlocal is_late
             is_late = True
-            with contextlib.suppress(self.driver.InterfaceError):  # it was lost in the same moment
+            with contextlib.suppress(self.driver.InterfaceError):  # the connection was lost in the same moment
                 db.terminate()
 
         # Not asyncio.timeout(): the driver would ask the server to cancel the statement, and a commit that waits for
