@@ -61,6 +61,19 @@ def test_a_thread_is_renamed(twin):
         assert caught.value.code == "bad_title"
 
 
+def test_a_thread_is_archived_and_gets_metadata(twin):
+    with served(echo) as server:
+        client = twin.client(server.url)
+        thread = client.thread("t")
+        twin.result(thread.run("x"))
+        assert twin.wait(thread.archive()).archived
+        assert twin.wait(thread.set_metadata({"project": "x"})).metadata == {"project": "x"}
+        found = twin.events(client.threads(archived=True, metadata_key="project", metadata_value="x"))
+        assert [one.thread_id for one in found] == ["t"]
+        assert not twin.wait(thread.archive(False)).archived
+        assert twin.wait(thread.set_metadata(None)).metadata is None
+
+
 def test_a_thread_is_deleted_unless_it_has_a_run_in_progress(twin):
     gate = Gate()
 

@@ -169,6 +169,14 @@ class AsyncThread(ThreadBase[AsyncTransport, AsyncClientRun]):
         """Change the title of the thread on the server; None removes it. Raise ``HTTPRejected``."""
         return await AsyncDriver(self._core).finish(change_thread(self._settings, self.id, {"title": title}))
 
+    async def archive(self, archived: bool = True) -> ThreadInfo:
+        """Archive the thread on the server, or take it out of the archive. Raise ``HTTPRejected``."""
+        return await AsyncDriver(self._core).finish(change_thread(self._settings, self.id, {"archived": archived}))
+
+    async def set_metadata(self, metadata: dict[str, Any] | None) -> ThreadInfo:
+        """Replace the metadata of the thread on the server; None removes it. Raise ``HTTPRejected``."""
+        return await AsyncDriver(self._core).finish(change_thread(self._settings, self.id, {"metadata": metadata}))
+
     async def branch(self, run_id: str) -> AsyncThread:
         """Return a view of this thread that continues from a run: it has and sends only that branch's messages.
 

@@ -163,6 +163,14 @@ class Thread(ThreadBase[Transport, ClientRun]):
         """Change the title of the thread on the server; None removes it. Raise ``HTTPRejected``."""
         return SyncDriver(self._core).finish(change_thread(self._settings, self.id, {"title": title}))
 
+    def archive(self, archived: bool = True) -> ThreadInfo:
+        """Archive the thread on the server, or take it out of the archive. Raise ``HTTPRejected``."""
+        return SyncDriver(self._core).finish(change_thread(self._settings, self.id, {"archived": archived}))
+
+    def set_metadata(self, metadata: dict[str, Any] | None) -> ThreadInfo:
+        """Replace the metadata of the thread on the server; None removes it. Raise ``HTTPRejected``."""
+        return SyncDriver(self._core).finish(change_thread(self._settings, self.id, {"metadata": metadata}))
+
     def branch(self, run_id: str) -> Thread:
         """Return a view of this thread that continues from a run: it has and sends only that branch's messages.
 
