@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.util import find_spec
 
@@ -38,6 +39,20 @@ def main() -> None:
     except MissingExtra as missing:
         sys.stderr.write(f"aguila: {missing}\n")
         sys.exit(2)
+    finally:
+        _flush_output()
+
+
+def _flush_output() -> None:
+    """Flush standard output. If its reader is gone (``aguila ... | head``), exit with status 1 and print nothing.
+
+    At exit, the interpreter would flush it and print the error. typer handles a write that fails earlier.
+    """
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 def about() -> str:

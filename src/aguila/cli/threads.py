@@ -58,12 +58,14 @@ class Outcome:
 
 @contextmanager
 def reports_errors(command: str) -> Generator[None]:
-    """Print the error, and exit with status 2."""
+    """Print the error, and exit with status 2. A closed standard output is no error: ``aguila ... | head``."""
     try:
         yield
     except (CannotUse, StoreError) as error:
         sys.stderr.write(f"aguila {command}: {error}\n")
         raise typer.Exit(2) from None
+    except BrokenPipeError:
+        raise  # typer ends the command
     except OSError as error:
         sys.stderr.write(f"aguila {command}: {error.filename or 'a file'}: {error.strerror}\n")
         raise typer.Exit(2) from None
