@@ -8,8 +8,10 @@ import json
 import asyncpg
 from serving import serving
 from stores.demo_store import Demo, aguila, seen
+from typer.testing import CliRunner
 
 from aguila import App
+from aguila.cli.commands import commands
 from aguila.cli.demo import agent
 from aguila.store import PostgresStore
 
@@ -77,6 +79,17 @@ def test_check_and_stats_on_postgres(demo: Demo, postgres: str, postgres_schema:
     assert "quotas" not in done.stdout
     refused = aguila("store", "compact", url)
     assert (refused.exit_code, "VACUUM FULL" in refused.stderr) == (2, True)
+
+
+def test_a_store_is_copied_to_another_schema_of_its_database(demo: Demo, postgres: str, postgres_schema: str) -> None:
+    one, other = (f"{postgres}?aguila_schema={postgres_schema}{name}" for name in ("", "_copy"))
+    exported = aguila("threads", "export", "text", "--store", demo[0])
+    done = CliRunner().invoke(commands, ["threads", "import", "-", "--store", one], input=exported.stdout_bytes)
+    assert done.exit_code == 0, done.output
+    done = aguila("store", "copy", one, other)
+    assert (done.exit_code, "1 added" in done.stderr) == (0, True), done.output
+    refused = aguila("store", "copy", one, one)
+    assert (refused.exit_code, "name another one to copy to" in refused.stderr) == (2, True), refused.output
 
 
 async def execute(dsn: str, statements: list[str]) -> None:

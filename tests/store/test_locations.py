@@ -46,7 +46,9 @@ def test_a_location_without_a_password_is_described_as_it_is() -> None:
     ("location", "described"),
     [
         ("postgresql:///app?host=/run&aguila_pool=2", "postgresql:///app?host=%2Frun"),
-        ("postgresql://db/app?aguila_schema=x", "postgresql://db/app"),
+        ("postgresql://db/app?aguila_schema=aguila", "postgresql://db/app"),
+        ("postgresql://db/app?aguila_schema=x", "postgresql://db/app?aguila_schema=x"),
+        ("postgresql:///app?host=h&aguila_schema=x", "postgresql:///app?host=h&aguila_schema=x"),
     ],
 )
 def test_options_of_the_store_are_taken_from_its_url(location: str, described: str) -> None:

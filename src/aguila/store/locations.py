@@ -76,3 +76,9 @@ def sqlite_path(location: str | os.PathLike[str]) -> Path | None:
 def describe_location(location: str | os.PathLike[str]) -> str:
     """Return a location for messages, without its password."""
     return _PASSWORD.sub(r"\1\2***", os.fspath(location))
+
+
+def describe_postgres(dsn: str, schema: str) -> str:
+    """Return the location of a schema for messages, as ``--store`` accepts it, without its password."""
+    shown = describe_location(dsn)
+    return shown if schema == "aguila" else f"{shown}{'&' if '?' in shown else '?'}aguila_schema={schema}"

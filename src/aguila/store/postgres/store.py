@@ -23,7 +23,7 @@ from aguila.store.base import Store
 from aguila.store.columns import CANCEL
 from aguila.store.cursors import new_token, token_to_int
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows, to_milliseconds
-from aguila.store.locations import describe_location
+from aguila.store.locations import describe_postgres
 from aguila.store.postgres import archives, files, queries, thread_writes
 from aguila.store.postgres.begins import Beginning
 from aguila.store.postgres.database.connections import Database, Wakeups, load_driver
@@ -106,10 +106,11 @@ class PostgresStore(Store):
         if pool < 1:
             raise ValueError(f"pool is {pool}; a store needs at least one connection")
         self._dsn = dsn
+        self._schema = check_schema_name(schema)
         self.make_database = partial(
             Database,
             dsn,
-            schema=check_schema_name(schema),
+            schema=self._schema,
             connections=pool,
             wakeups=wakeups,
             patience=patience,
@@ -122,7 +123,7 @@ class PostgresStore(Store):
 
     @property
     def location(self) -> str:
-        return describe_location(self._dsn)
+        return describe_postgres(self._dsn, self._schema)
 
     @property
     def durability(self) -> Durability:
