@@ -56,6 +56,15 @@ DAMAGE = {
 }
 
 
+def test_a_file_of_a_newer_schema_needs_a_newer_aguila(tmp_path: Path) -> None:
+    path = tmp_path / "newer.db"
+    with sqlite3.connect(path) as db:
+        db.execute("PRAGMA user_version = 999")
+    for arguments in (("store", "check", path), ("store", "stats", path), ("threads", "list", "--store", path)):
+        done = aguila(*arguments)
+        assert (done.exit_code, done.stderr.endswith(": use a newer Aguila\n")) == (2, True), done.output
+
+
 def clone(source: Path, target: Path) -> Path:
     with sqlite3.connect(source) as one, sqlite3.connect(target) as other:
         one.backup(other)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 
 import asyncpg
 from serving import serving
@@ -14,6 +15,8 @@ from aguila import App
 from aguila.cli.commands import commands
 from aguila.cli.demo import agent
 from aguila.store import PostgresStore
+from aguila.store.locations import describe_location
+from aguila.store.postgres.database.migrations import newest
 
 
 def test_migrate_says_what_it_did(postgres: str, postgres_schema: str) -> None:
@@ -79,6 +82,26 @@ def test_check_and_stats_on_postgres(demo: Demo, postgres: str, postgres_schema:
     assert "quotas" not in done.stdout
     refused = aguila("store", "compact", url)
     assert (refused.exit_code, "VACUUM FULL" in refused.stderr) == (2, True)
+
+
+def test_a_command_says_what_a_schema_of_another_version_needs(postgres: str, postgres_schema: str) -> None:
+    url = f"{postgres}?aguila_schema={postgres_schema}"
+    tried = (("store", "check", url), ("store", "stats", url), ("threads", "list", "--store", url))
+
+    def says(words: str) -> list[bool]:
+        return [words in (done := aguila(*command)).stderr and done.exit_code == 2 for command in tried]
+
+    command = f"aguila store migrate {shlex.quote(describe_location(url))}"
+    assert says(f"there is no store in schema '{postgres_schema}' of this database; name another") == [True] * 3
+    assert says(f"or create it with: {command}\n") == [True] * 3
+    assert aguila("store", "migrate", url).exit_code == 0
+    migrations = f"{postgres_schema}.migrations"
+    asyncio.run(execute(postgres, [f"DELETE FROM {migrations} WHERE version = {newest()}"]))
+    assert says(f"this Aguila needs version {newest()}; run: {command}\n") == [True] * 3
+    asyncio.run(execute(postgres, [f"INSERT INTO {migrations} (version, oldest) VALUES ({newest() + 1}, 3)"]))
+    assert says(f"knows version {newest()}: use a newer Aguila\n") == [True, True, False]  # the last one can list
+    asyncio.run(execute(postgres, [f"UPDATE {migrations} SET oldest = version"]))
+    assert says(": use a newer Aguila\n") == [True] * 3
 
 
 def test_a_store_is_copied_to_another_schema_of_its_database(demo: Demo, postgres: str, postgres_schema: str) -> None:

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-from aguila.errors import StoreUnavailable
 from aguila.store.checking import (
     Damage,
     FileRow,
@@ -29,7 +28,7 @@ from aguila.store.checking import (
 from aguila.store.encoding import hash_members, size_of_details
 from aguila.store.postgres.archives import begin_snapshot
 from aguila.store.postgres.database.connections import Database, outages_as_unavailable
-from aguila.store.postgres.database.migrations import newest, read_version
+from aguila.store.postgres.database.migrations import check_known, newest, read_version
 from aguila.store.postgres.inputs import decode_files, stored_messages
 from aguila.store.run_inputs import StoredJSON, inline_id
 
@@ -117,13 +116,8 @@ async def _reading(database: Database) -> AsyncGenerator[Any]:
     """Hold one read transaction open. Raises ``StoreUnavailable``."""
     async with begin_snapshot(database) as db:
         with outages_as_unavailable():
-            version, _ = await read_version(db, database.schema)
-            if version == 0:
-                raise StoreUnavailable(f"there is no store in schema {database.schema!r} of this database")
-            if version != newest():
-                raise StoreUnavailable(
-                    f"schema {database.schema!r} has version {version}, expected {newest()}; run: aguila store migrate"
-                )
+            version, oldest = await read_version(db, database.schema)
+            check_known(version, oldest, database.schema, database.location)
             yield db
 
 

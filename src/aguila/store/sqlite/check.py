@@ -47,6 +47,10 @@ def _reading(path: Path) -> Generator[sqlite3.Connection]:
         try:
             db.execute("BEGIN")
             version = db.execute("PRAGMA user_version").fetchone()[0]
+            if version > SCHEMA:
+                raise StoreUnavailable(
+                    f"{path} has schema {version}, and this Aguila knows schema {SCHEMA}: use a newer Aguila"
+                )
             if version != SCHEMA:
                 raise StoreUnavailable(
                     f"{path} has schema {version}, expected {SCHEMA}; run: aguila store migrate {path}"

@@ -20,8 +20,9 @@ from math import inf
 from typing import Any, Literal, TypeVar
 
 from aguila.errors import MissingExtra, NotFound, StoreUnavailable
+from aguila.store.locations import describe_postgres
 from aguila.store.postgres.database.hosts import Host, connect_to_first, list_hosts
-from aguila.store.postgres.database.migrations import check_version, in_schema, migrate, newest, read_version
+from aguila.store.postgres.database.migrations import check_usable, in_schema, migrate, read_version
 
 T = TypeVar("T")
 
@@ -82,7 +83,7 @@ def convert(error: Exception, *, writes: bool = False) -> Exception:
     if isinstance(error, driver.UndefinedTableError | driver.UndefinedFunctionError | driver.InvalidSchemaNameError):
         return StoreUnavailable(
             f"the schema was changed or removed: {error}; if a newer Aguila has migrated it, restart with that version"
-            "; otherwise run: aguila store migrate"
+            "; otherwise run aguila store migrate with the URL of this store"
         )
     is_surrogate = isinstance(error, driver.DataError) and isinstance(error.__cause__, UnicodeEncodeError)
     if is_surrogate or isinstance(error, driver.CharacterNotInRepertoireError | driver.ProgramLimitExceededError):
@@ -103,6 +104,7 @@ class Database:
         self.is_pooled = wakeups == "poll"
         self.lock: int | None = None if self.is_pooled else secrets.randbits(63)
         self.wrote_at = -inf
+        self.location = describe_postgres(dsn, schema)
         self._dsn = dsn
         self._hosts = list_hosts(dsn)
         self._migrates = migrates
@@ -117,12 +119,7 @@ class Database:
             await self.migrate()
         else:
             version, oldest = await self._once(lambda db: read_version(db, self.schema))
-            check_version(version, oldest, self.schema)
-            if version < newest():
-                raise StoreUnavailable(
-                    f"schema {self.schema!r} has version {version}, and this Aguila needs version {newest()}; run: "
-                    "aguila store migrate"
-                )
+            check_usable(version, oldest, self.schema, self.location)
         self._pool = self.driver.create_pool(
             connect=self._connect_pooled, min_size=0, max_size=self._connections, reset=_keep_session,
             max_inactive_connection_lifetime=0,

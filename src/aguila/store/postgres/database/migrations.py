@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from functools import cache
 from importlib import resources
+from shlex import quote
 from typing import Any, Final
 
 from aguila.errors import StoreUnavailable
@@ -62,6 +63,30 @@ def check_version(version: int, oldest: int, schema: str) -> None:
         raise StoreUnavailable(
             f"schema {schema!r} has version {version}, which needs an Aguila that knows version {oldest}, and this one "
             f"knows version {newest()}: use a newer Aguila"
+        )
+
+
+def check_usable(version: int, oldest: int, schema: str, location: str) -> None:
+    """Raise ``StoreUnavailable`` unless this Aguila can use the schema as it is."""
+    check_version(version, oldest, schema)
+    command = f"aguila store migrate {quote(location)}"
+    if version == 0:
+        raise StoreUnavailable(
+            f"there is no store in schema {schema!r} of this database; name another database, or another schema with "
+            f"aguila_schema=..., or create it with: {command}"
+        )
+    if version < newest():
+        raise StoreUnavailable(
+            f"schema {schema!r} has version {version}, and this Aguila needs version {newest()}; run: {command}"
+        )
+
+
+def check_known(version: int, oldest: int, schema: str, location: str) -> None:
+    """Raise ``StoreUnavailable`` unless this Aguila knows every table of the schema, as one that checks it must."""
+    check_usable(version, oldest, schema, location)
+    if version > newest():
+        raise StoreUnavailable(
+            f"schema {schema!r} has version {version}, and this Aguila knows version {newest()}: use a newer Aguila"
         )
 
 
