@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+from urllib.parse import urlsplit
 
 import asyncpg
+import pytest
 from serving import serving
 from stores.demo_store import Demo, aguila, seen
 from typer.testing import CliRunner
@@ -15,7 +17,7 @@ from aguila import App
 from aguila.cli.commands import commands
 from aguila.cli.demo import agent
 from aguila.store import PostgresStore
-from aguila.store.locations import describe_location
+from aguila.store.locations import describe_location, make_store
 from aguila.store.postgres.database.migrations import newest
 
 
@@ -102,6 +104,57 @@ def test_a_command_says_what_a_schema_of_another_version_needs(postgres: str, po
     assert says(f"knows version {newest()}: use a newer Aguila\n") == [True, True, False]  # the last one can list
     asyncio.run(execute(postgres, [f"UPDATE {migrations} SET oldest = version"]))
     assert says(": use a newer Aguila\n") == [True] * 3
+
+
+def test_a_role_without_a_permission_is_told_which(
+    demo: Demo, postgres: str, postgres_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGUILA_SERVE", "")  # serve sets it for its workers
+    role, schema = f"{postgres_schema}_role", postgres_schema
+    owner = f"{postgres}?aguila_schema={schema}"
+    parts = urlsplit(postgres)
+    reader = (
+        parts._replace(netloc=f"{role}:secret@{parts.netloc.rpartition('@')[2]}").geturl() + f"?aguila_schema={schema}"
+    )
+    exported = aguila("threads", "export", "text", "--store", demo[0])
+    done = CliRunner().invoke(commands, ["threads", "import", "-", "--store", owner], input=exported.stdout_bytes)
+    assert done.exit_code == 0, done.output
+    grants = [f"CREATE ROLE {role} LOGIN PASSWORD 'secret'", f"GRANT USAGE ON SCHEMA {schema} TO {role}"]
+    grants += [f"GRANT SELECT ON ALL TABLES IN SCHEMA {schema} TO {role}"]
+    asyncio.run(execute(postgres, grants))
+    try:
+        for command in (
+            ("threads", "show", "text", "--store", reader),
+            ("threads", "export", "--store", reader),
+            ("store", "stats", reader),
+            ("store", "check", reader),
+        ):
+            assert aguila(*command).exit_code == 0, command
+        for command, status in {
+            ("threads", "delete", "text", "--yes", "--store", reader): 2,
+            ("store", "check", reader, "--recount"): 2,
+            ("serve", "--port", "0", "--store", reader): 1,
+        }.items():
+            done = aguila(*command)
+            (line,) = done.output.splitlines()
+            assert done.exit_code == status
+            assert line.startswith(
+                f"aguila {' '.join(command[: 1 if status == 1 else 2])}: PostgreSQL: permission denied for "
+            )
+            assert "; grant the role of the store SELECT, INSERT" in line
+        # The permissions of the document are enough.
+        grants = [f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role}"]
+        grants += [f"GRANT USAGE ON ALL SEQUENCES IN SCHEMA {schema} TO {role}"]
+        asyncio.run(execute(postgres, grants))
+        with serving(
+            App(agent, store=make_store(reader, busy_seconds=30.0, migrate=False), allow_anonymous=True)
+        ) as server:
+            messages = [{"id": "m", "role": "user", "content": "Show me text"}]
+            assert server.events(thread_id="new", run_id="r", messages=messages)[-1]["type"] == "RUN_FINISHED"
+        assert aguila("threads", "delete", "text", "new", "--yes", "--store", reader).exit_code == 0
+        assert aguila("store", "check", reader, "--recount").exit_code == 0
+    finally:
+        asyncio.run(execute(postgres, [f"DROP OWNED BY {role}", f"DROP ROLE {role}"]))
 
 
 def test_a_store_is_copied_to_another_schema_of_its_database(demo: Demo, postgres: str, postgres_schema: str) -> None:

@@ -119,10 +119,13 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
 
 
 async def _try(store: Store) -> None:
-    """Open and close a store that is not in memory. Raise ``StoreUnavailable``."""
+    """Open a store that is not in memory, write to it and close it. Raise ``StoreUnavailable``."""
     if store.location is not None:
         await store.open()
-        await store.close()
+        try:
+            await store.check()
+        finally:
+            await store.close()
 
 
 def build_in_worker() -> App:

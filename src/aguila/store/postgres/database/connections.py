@@ -46,6 +46,11 @@ _OUTAGES = (
 )
 """The SQLSTATEs (or their classes) of errors that are not the fault of the statement."""
 
+_PERMISSIONS = (
+    "grant the role of the store SELECT, INSERT, UPDATE and DELETE on the tables of its schema and USAGE on the schema "
+    "and its sequences; to create or upgrade the schema use its owner; see Permissions in docs/scaling.md"
+)
+
 _COMMIT_ONCE = """
 INSERT INTO aguila.checks (key, at) VALUES (1, aguila.time_of(NULL)) ON CONFLICT (key) DO UPDATE SET at = excluded.at
 """
@@ -74,12 +79,20 @@ def unavailable(error: BaseException) -> StoreUnavailable:
     """Convert an error to ``StoreUnavailable``."""
     reason = str(error) or type(error).__name__
     state = getattr(error, "sqlstate", None)
-    return StoreUnavailable(f"PostgreSQL: {reason}" + ("" if state is None else f" ({state})"))
+    advice = f"; {_PERMISSIONS}" if _is_refused(error) else ""
+    return StoreUnavailable(f"PostgreSQL: {reason}" + ("" if state is None else f" ({state})") + advice)
+
+
+def _is_refused(error: BaseException) -> bool:
+    """Return whether the role of the store lacks a permission."""
+    return isinstance(error, load_driver().InsufficientPrivilegeError)
 
 
 def convert(error: Exception, *, writes: bool = False) -> Exception:
     """Return the exception to raise for an error that is no outage. ``writes``: the call stores its arguments."""
     driver = load_driver()
+    if _is_refused(error):
+        return unavailable(error)
     if isinstance(error, driver.UndefinedTableError | driver.UndefinedFunctionError | driver.InvalidSchemaNameError):
         return StoreUnavailable(
             f"the schema was changed or removed: {error}; if a newer Aguila has migrated it, restart with that version"
@@ -341,10 +354,10 @@ async def _keep_session(db: Any) -> None:
 
 @contextlib.contextmanager
 def outages_as_unavailable() -> Any:
-    """Convert errors of the server and the network to ``StoreUnavailable``."""
+    """Convert errors of the server and the network, and missing permissions, to ``StoreUnavailable``."""
     try:
         yield
     except Exception as error:
-        if not is_outage(error):
+        if not is_outage(error) and not _is_refused(error):
             raise
         raise unavailable(error) from error
