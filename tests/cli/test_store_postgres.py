@@ -124,6 +124,7 @@ def test_a_role_without_a_permission_is_told_which(
     asyncio.run(execute(postgres, grants))
     try:
         for command in (
+            ("threads", "list", "--store", reader),
             ("threads", "show", "text", "--store", reader),
             ("threads", "export", "--store", reader),
             ("store", "stats", reader),

@@ -70,6 +70,24 @@ def test_threads_are_listed_shown_and_deleted(demo: Demo, tmp_path: Path) -> Non
     assert len(aguila("threads", "list", "--store", source).stdout.splitlines()) == len(expected["/threads"])
 
 
+def test_threads_of_several_scopes_are_listed_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fill() -> None:
+        store = make_store(tmp_path / "store.db")
+        await store.open()
+        for scope, count in (("a", 2), ("b", 1), ("c", 5), ("d", 1)):
+            for number in range(count):
+                await store.begin(NewRun(scope, f"{scope}{number}", "r", "o", 30.0, b"{}", "f", [b'{"type":"RAW"}']))
+        await store.close()
+
+    asyncio.run(fill())
+    monkeypatch.setattr("aguila.cli.threads._PAGE", 2)
+    lines = aguila("threads", "list", "--store", tmp_path / "store.db", "--json").stdout.splitlines()
+    threads = [json.loads(line)["thread_id"] for line in lines]
+    assert threads == ["a1", "a0", "b0", "c4", "c3", "c2", "c1", "c0", "d0"]
+    lines = aguila("threads", "list", "--store", tmp_path / "store.db", "--scope", "c").stdout.splitlines()
+    assert [line.split()[2] for line in lines] == ["c4", "c3", "c2", "c1", "c0"]
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 def test_a_run_in_progress_is_shown_as_running(request: pytest.FixtureRequest, tmp_path: Path, kind: str) -> None:
     location = str(tmp_path / "store.db")

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 import msgspec
 import typer
@@ -27,6 +27,10 @@ T = TypeVar("T")
 
 Key = tuple[str, str]
 """Scope and thread id."""
+
+
+_PAGE: Final = 500
+"""Threads that are read from one snapshot for a list."""
 
 
 class CannotUse(AguilaError):
@@ -135,22 +139,36 @@ def list_threads(location: str, scope: str | None, *, as_json: bool) -> None:
     """Print a line for each thread."""
 
     async def print_all() -> None:
+        describe = _summary_json if as_json else _summary_line
         async with opened(location) as store:
-            async with store.snapshot() as snapshot:
-                scopes = sorted({key[0] for key in await snapshot.threads() if scope in (None, key[0])})
-            for one in scopes:
-                async for summary in _summaries(store, one):
-                    sys.stdout.write((_summary_json if as_json else _summary_line)(one, summary) + "\n")
+            async for one, summary in _summaries(store, scope):
+                sys.stdout.write(describe(one, summary) + "\n")
 
     run(print_all())
 
 
-async def _summaries(store: Store, scope: str) -> AsyncIterator[ThreadSummary]:
+async def _summaries(store: Store, scope: str | None) -> AsyncIterator[tuple[str, ThreadSummary]]:
+    """Iterate over the threads of a scope, or of all, each with its scope.
+
+    A snapshot needs no permission to write, unlike ``Store.threads``. A new one is opened for every ``_PAGE`` threads:
+    a pager may stop the output for hours, and an open snapshot keeps the database from removing old rows.
+    """
+    async with store.snapshot() as snapshot:
+        left = sorted({key[0] for key in await snapshot.threads() if scope in (None, key[0])}, reverse=True)
     before: int | None = None
-    while page := await store.threads(scope, before=before, limit=500):
-        for summary in page:
-            yield summary
-        before = page[-1].position
+    while left:
+        found: list[tuple[str, ThreadSummary]] = []
+        async with store.snapshot() as snapshot:
+            while left and len(found) < _PAGE:
+                page = await snapshot.summaries(left[-1], before=before, limit=_PAGE)
+                found += [(left[-1], summary) for summary in page]
+                if len(page) == _PAGE:
+                    before = page[-1].position
+                else:
+                    left.pop()
+                    before = None
+        for one in found:
+            yield one
 
 
 def _summary_line(scope: str, summary: ThreadSummary) -> str:

@@ -148,9 +148,21 @@ class ArchivesContract(StoreTest):
             await complete(store, "t", "later")
             await complete(store, "other", "r")
             assert await snapshot.threads() == [("a", "t")]
+            assert [(one.thread_id, one.runs) for one in await snapshot.summaries("a")] == [("t", 1)]
             assert [run.record.run_id for run in (await snapshot.thread("a", "t")).runs] == ["r"]
             with pytest.raises(NotFound):
                 await snapshot.thread("a", "other")
+
+    async def test_a_snapshot_lists_its_threads_in_pages(self, store: Store):
+        for thread_id in ("one", "two", "three"):
+            await complete(store, thread_id, "r")
+        await complete(store, "one", "r2")
+        async with store.snapshot() as snapshot:
+            pages = [await snapshot.summaries("a", limit=2)]
+            pages += [await snapshot.summaries("a", before=pages[0][-1].position, limit=2)]
+            assert not await snapshot.summaries("other")
+        assert [[one.thread_id for one in page] for page in pages] == [["one", "three"], ["two"]]
+        assert [*pages[0], *pages[1]] == await store.threads("a")
 
     async def test_a_thread_with_a_gap_is_not_restored(self, store: Store):
         await complete(store, "t", "r")

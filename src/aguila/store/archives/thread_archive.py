@@ -149,6 +149,10 @@ class Snapshot(ABC):
         """Return scope and id of every thread; in each scope, the one updated longest ago first."""
 
     @abstractmethod
+    async def summaries(self, scope: str, *, before: int | None = None, limit: int = 500) -> Sequence[ThreadSummary]:
+        """Return a page of the threads of a scope, the one updated last first. ``before`` is a position."""
+
+    @abstractmethod
     async def thread(self, scope: str, thread_id: str, *, ends_run: bool = True) -> ThreadArchive:
         """Return a thread. Raises ``NotFound``.
 

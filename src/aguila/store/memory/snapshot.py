@@ -13,18 +13,31 @@ from aguila.store.archives.thread_archive import (
     end_open_run,
 )
 from aguila.store.feed import Key
+from aguila.store.records import ThreadSummary
 
 
 class MemorySnapshot(Snapshot):
     """The archives of all threads. They share the values of the store, which never change."""
 
-    def __init__(self, threads: dict[Key, ThreadArchive], rest: Sequence[FileArchive | RemovedThreads]) -> None:
+    def __init__(
+        self,
+        threads: dict[Key, ThreadArchive],
+        summaries: dict[Key, ThreadSummary],
+        rest: Sequence[FileArchive | RemovedThreads],
+    ) -> None:
         self._threads = threads
+        self._summaries = summaries
         self._rest = rest
 
     async def threads(self) -> Sequence[Key]:
         """See ``Snapshot``."""
         return list(self._threads)
+
+    async def summaries(self, scope: str, *, before: int | None = None, limit: int = 500) -> Sequence[ThreadSummary]:
+        """See ``Snapshot``."""
+        found = [one for key, one in self._summaries.items() if key[0] == scope]
+        found = [one for one in found if before is None or one.position < before]
+        return sorted(found, key=lambda one: one.position, reverse=True)[:limit]
 
     async def thread(self, scope: str, thread_id: str, *, ends_run: bool = True) -> ThreadArchive:
         """See ``Snapshot``."""

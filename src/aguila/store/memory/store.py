@@ -515,8 +515,9 @@ class MemoryStore(Store):
     def snapshot(self) -> AbstractAsyncContextManager[Snapshot]:
         self._opened()
         threads = {thread.key: thread.archive(self._blobs.archive(thread.key)) for thread in self._threads}
+        summaries = {thread.key: thread.summary() for thread in self._threads}
         rest = [*self._blobs.archive_rest(self._threads), RemovedThreads(self._threads.removed)]
-        return nullcontext(MemorySnapshot(threads, rest))
+        return nullcontext(MemorySnapshot(threads, summaries, rest))
 
     async def restore(self, archive: Archive, *, replace: bool = False) -> None:
         feed = self._opened()

@@ -26,7 +26,7 @@ from aguila.store.feed import Key
 from aguila.store.postgres import files, queries
 from aguila.store.postgres.database.connections import Database, outages_as_unavailable
 from aguila.store.postgres.inputs import decode_files, input_rows, stored_messages
-from aguila.store.records import Batch
+from aguila.store.records import Batch, ThreadSummary
 from aguila.store.run_inputs import MAX_DEPTH, ListDelta, StoredJSON, compare_lists
 
 _THREADS = "SELECT scope, thread_id FROM aguila.threads ORDER BY scope, touched"
@@ -103,6 +103,11 @@ class _Snapshot(Snapshot):
     async def threads(self) -> Sequence[Key]:
         return [(row[0], row[1]) for row in await self._fetch(_THREADS)]
 
+    async def summaries(self, scope: str, *, before: int | None = None, limit: int = 500) -> Sequence[ThreadSummary]:
+        statement = queries.threads_statement(None, None, None)
+        rows = await self._fetch(statement, scope, queries.below(before), limit)
+        return [queries.summary(tuple(row)) for row in rows]
+
     async def thread(self, scope: str, thread_id: str, *, ends_run: bool = True) -> ThreadArchive:
         async with self._turn:
             with outages_as_unavailable():
@@ -118,10 +123,10 @@ class _Snapshot(Snapshot):
         rows = await self._fetch("SELECT thread, last FROM aguila.removed")
         yield RemovedThreads({row[0]: row[1] for row in rows})
 
-    async def _fetch(self, text: str) -> list[Any]:
+    async def _fetch(self, text: str, *args: Any) -> list[Any]:
         async with self._turn:
             with outages_as_unavailable():
-                return await self._db.fetch(self._database.sql(text))
+                return await self._db.fetch(self._database.sql(text), *args)
 
 
 async def read_thread(database: Database, db: Any, scope: str, thread_id: str) -> ThreadArchive:

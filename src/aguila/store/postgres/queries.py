@@ -264,23 +264,28 @@ async def list_threads(
     metadata: MetadataFilter | None,
 ) -> Sequence[ThreadSummary]:
     """Return threads of a scope, last updated first. None selects every agent, or archived threads and others."""
-    below = 2**62 if before is None else before
     if metadata is None:
-        rows = await db.fetch(threads_statement(agent, archived, None), scope, below, limit, *_present(agent))
+        rows = await db.fetch(threads_statement(agent, archived, None), scope, below(before), limit, *_present(agent))
         return [summary(tuple(row)) for row in rows]
     value = None if metadata.value is None else index_value(metadata.value)
     member = hash_member(scope, encodable(metadata.key), value)
     ((count,),) = await db.fetch(COUNT_MEMBERS, member, MAX_INDEXED)
     statement = threads_statement(agent, archived, "rare" if count < MAX_INDEXED else "common")
     found: list[ThreadSummary] = []
+    position = below(before)
     while len(found) < limit:  # hashes may be equal by chance, so a page may need another read
-        rows = await db.fetch(statement, scope, below, limit, *_present(agent), member)
+        rows = await db.fetch(statement, scope, position, limit, *_present(agent), member)
         page = [summary(tuple(row)) for row in rows]
         found += islice((one for one in page if metadata.matches(one.metadata)), limit - len(found))
         if len(page) < limit:
             break
-        below = page[-1].position
+        position = page[-1].position
     return found
+
+
+def below(before: int | None) -> int:
+    """Return the position below which a page of threads begins; None is the first page."""
+    return 2**62 if before is None else before
 
 
 def _present(agent: str | None) -> Sequence[str]:

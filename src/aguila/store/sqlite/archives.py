@@ -21,7 +21,7 @@ from aguila.store.archives.thread_archive import (
 )
 from aguila.store.encoding import decode_row, encode_rows, join_events, size_of_rows
 from aguila.store.feed import Key
-from aguila.store.records import Batch
+from aguila.store.records import Batch, ThreadSummary
 from aguila.store.run_inputs import StoredJSON
 from aguila.store.sqlite import queries, run_writes, thread_writes
 from aguila.store.sqlite.database.connection import is_outage, unavailable
@@ -69,6 +69,9 @@ class _FileSnapshot(Snapshot):
 
     async def threads(self) -> Sequence[Key]:
         return await self.read(_list_threads)
+
+    async def summaries(self, scope: str, *, before: int | None = None, limit: int = 500) -> Sequence[ThreadSummary]:
+        return await self.read(lambda db: queries.list_threads(db, scope, limit, before, None, None, None))
 
     async def thread(self, scope: str, thread_id: str, *, ends_run: bool = True) -> ThreadArchive:
         found = await self.read(lambda db: read_thread(db, scope, thread_id))
