@@ -1,4 +1,7 @@
-"""Run every async test (``pytest.mark.anyio``) on asyncio, which is what Aguila supports. Start PostgreSQL if asked."""
+"""Run every async test (``pytest.mark.anyio``) on asyncio, the only event loop that Aguila supports.
+
+Start PostgreSQL if asked.
+"""
 
 import os
 import secrets

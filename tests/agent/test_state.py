@@ -224,7 +224,7 @@ class Roomy(ListSink):
 
 
 def states(sink: Any) -> list[Any]:
-    """The values of ``n`` that were sent."""
+    """Return the values of ``n`` that were sent."""
     return [
         operation["value"] for event in sink.events if isinstance(event, StateDeltaEvent) for operation in event.delta
     ]

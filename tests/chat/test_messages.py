@@ -555,7 +555,7 @@ usable_sources = (
 
 @st.composite
 def usable_messages(draw: st.DrawFn) -> Message:
-    """Any message, its sources replaced by usable ones and the listed losses avoided."""
+    """Return any message, its sources replaced by usable ones and the listed losses avoided."""
     message = draw(agui.messages().filter(lambda m: not isinstance(m, ActivityMessage)))
     if isinstance(message, AssistantMessage) and message.tool_calls == []:
         return replace(message, tool_calls=None)

@@ -355,7 +355,7 @@ async def test_2510_a_snapshot_of_the_history_reaches_the_client_with_all_seven_
 
 
 def multimodal(**where: str) -> UserMessage:
-    """The reported request, as a server reads it from a peer that declares no version."""
+    """Return the reported request, as a server reads it from a peer that declares no version."""
     body = {
         "threadId": "t",
         "runId": "r",

@@ -61,7 +61,7 @@ def test_over_sse_the_official_stream_is_read_as_in_process(twin: Any, case: dic
 
 
 def binary(case: dict[str, Any]) -> bytes | None:
-    """The stream as frames, None if this wire cannot say it: what is malformed or unknown has no form there."""
+    """Return the stream as frames; None if it has malformed or unknown values, which protobuf cannot carry."""
     encoder = ProtobufEncoder()
     body = b""
     for raw in case["stream"]:

@@ -161,7 +161,7 @@ def refusal_of(vector: Vector) -> DecodeError:
 
 
 def is_optional(vector: Vector) -> bool:
-    """Whether the document is accepted once the null that it is refused for is left out."""
+    """Return whether the document is accepted once the null that it is refused for is left out."""
     *above, member = vector.pointer.split("/")[1:]
     document = json.loads(json.dumps(vector.wire))
     holder = document

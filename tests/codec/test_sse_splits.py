@@ -47,7 +47,7 @@ def outcome(make: Callable[[], SSEParser | SSEDecoder], parts: list[bytes]) -> t
 
 
 def read_by_line(data: bytes) -> list[tuple[bytes, str | None]]:
-    """The standard's algorithm, line by line and nothing else: the oracle."""
+    """Read a stream by the algorithm of the standard, line by line: the oracle."""
     data = data.removeprefix(b"\xef\xbb\xbf").replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     found, values, last_id = [], [], None
     for line in data.split(b"\n")[:-1]:

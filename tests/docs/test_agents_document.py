@@ -33,7 +33,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", TEXT, re.MULTILINE | re.DOTALL)
 
 
 def agent_with(word: str) -> Any:
-    """The agent of the one snippet that has this in it."""
+    """Return the agent of the one snippet that has this in it."""
     (block,) = (block for block in BLOCKS if word in block)
     names: dict[str, Any] = {}
     exec(compile(block, "agents.md", "exec"), names)

@@ -25,7 +25,7 @@ def valid_text(events: list[dict[str, Any]]) -> str:
 
 
 def commands_of(name: str) -> list[list[str]]:
-    """The curl commands of an example's docstring, as the shell would split them."""
+    """Return the curl commands of an example's docstring, as the shell would split them."""
     docstring = ast.get_docstring(ast.parse((REPOSITORY / "examples" / name).read_text()))
     assert docstring is not None
     assert f"python examples/{name}" in docstring

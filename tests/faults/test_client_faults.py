@@ -78,7 +78,7 @@ class Stage:
         self._return.start()
 
     def settle(self) -> None:
-        """The server is there."""
+        """Wait until the server is there."""
         if self._return is not None:
             self._return.join(PATIENCE)
             assert not self._return.is_alive()
@@ -129,7 +129,7 @@ class Caller:
         return self._runner.run(follow())
 
     def held(self, thread_id: str) -> Any:
-        """The conversation as the server holds it."""
+        """Return the conversation as the server holds it."""
         return self._wait(self.client.thread(thread_id).refresh())
 
     def close(self) -> None:
@@ -235,7 +235,7 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
 def check_server_agrees(
     stage: Stage, caller: Caller, thread: Any, *, is_known_whole: bool, counts: Counter[str]
 ) -> None:
-    """The server holds what the client does: no event was lost on the way, none counted twice."""
+    """Check that server and client have the same conversation: no event was lost, and none was counted twice."""
     path = f"/threads/{thread.id}"
     if stage.worker.get(path).status_code == 404:
         assert not is_known_whole

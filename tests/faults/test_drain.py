@@ -138,7 +138,7 @@ def ended(server: Command) -> str:
 
 
 def unstored(log: str) -> list[str]:
-    """The runs that it says were left without their end."""
+    """Return the runs that it says were left without their end."""
     return [line.rpartition("run=")[2] for line in log.splitlines() if UNSTORED in line]
 
 
@@ -276,7 +276,7 @@ def unread(server: Command, path: str, name: str) -> Iterator[None]:
 
 
 def has_opened(server: subprocess.Popen[bytes]) -> bool:
-    """Whether a process has the store's file open."""
+    """Return whether a process has the store's file open."""
     assert server.poll() is None
     files = Path(f"/proc/{server.pid}/fd")
     with suppress(FileNotFoundError):  # one was closed meanwhile

@@ -50,14 +50,14 @@ def read_user(content: Any) -> UserMessage:
 
 
 def read_part(**part: Any) -> Any:
-    """The content that a binary part on the wire becomes."""
+    """Return the content that a binary part on the wire becomes."""
     (message,) = as_chat_messages([read_user([{"type": "binary", **part}])])
     (content,) = message.contents
     return content
 
 
 def write_for_old_peer(content: Any) -> dict[str, Any]:
-    """A content of a user message as a client of 0.0.47 gets it."""
+    """Return a content of a user message as a client of 0.0.47 gets it."""
     (message,) = as_agui_messages([ChatMessage("user", [content, TextContent("?")], message_id="u")])
     written = translate_message(message, GENERATIONS[(0, 0, 47)], None, lambda what, path: None, "")
     return json.loads(encode(written))["content"][0]

@@ -23,7 +23,7 @@ def write(value: Any) -> Any:
 
 
 def read_event(raw: dict[str, Any], level: Level) -> list[dict[str, Any]]:
-    """The event within a run, so that what is legal only there is read as what it is."""
+    """Return the event within a run, so that what is legal only there is read as what it is."""
     decoder = EventDecoder(compat=level, warn=[].append)
     if raw["type"] != "RUN_STARTED":
         decoder.feed({"type": "RUN_STARTED", "threadId": "th", "runId": "ru"})

@@ -68,7 +68,7 @@ def state_after(outcome: Outcome, state: Any = None) -> Any:
 
 
 def forms() -> dict[str, list[Any]]:
-    """The same run in every form that an iterator may yield."""
+    """Return the same run in every form that an iterator may yield."""
     events = whole(*TEXT)
     stream = b": hello\n\n" + b"".join(map(SSEEncoder().encode, events))
     return {

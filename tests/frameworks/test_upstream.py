@@ -390,7 +390,7 @@ def test_a_binary_part_without_a_type_reaches_the_endpoint_with_that_of_its_file
 
 
 def endpoint(frames: Callable[[dict[str, Any]], Any], seen: list[Any] | None = None) -> Any:
-    """An ASGI application that sends events; strings in ``seen`` are the lifespan events."""
+    """Return an ASGI application that sends events; strings in ``seen`` are the lifespan events."""
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":

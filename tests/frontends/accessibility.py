@@ -1,4 +1,4 @@
-"""What axe finds on a page in the browser."""
+"""Run axe, a checker of accessibility, on a page in the browser."""
 
 from __future__ import annotations
 

@@ -42,11 +42,11 @@ class AguilaProcess:
         return response.json()
 
     def is_running(self, thread_id: str) -> bool:
-        """Tell whether a run of the thread is on."""
+        """Return whether the thread has a run in progress."""
         return any(run["status"] == "running" for run in self.get(f"/threads/{thread_id}")["runs"])
 
     def log(self) -> str:
-        """Return what the process has printed so far."""
+        """Return the output of the process so far."""
         self._log.seek(0)
         return self._log.read().decode(errors="replace")
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 
 class ChatPage:
-    """The chat of Aguila's page. ``console`` has what it must not: clear what a test has caused on purpose."""
+    """The chat of Aguila's page. ``console`` must stay empty: clear the errors that a test has caused on purpose."""
 
     def __init__(self, page: Page, url: str, console: list[str]) -> None:
         self.page = page

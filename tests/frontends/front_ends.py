@@ -43,7 +43,7 @@ class FrontEnd:
     partly: ClassVar[dict[str, str]] = {}
     """Scenarios that work with a loss, and what is lost."""
     notes: ClassVar[dict[str, str]] = {}
-    """What is to be said about scenarios that work."""
+    """Remarks about scenarios that work."""
 
     def __init__(self, page: Page, origin: str, server: AguilaProcess) -> None:
         self.page = page
@@ -57,7 +57,7 @@ class FrontEnd:
     @classmethod
     @contextmanager
     def running(cls, server: AguilaProcess, origin: str) -> Iterator[None]:
-        """Run what stands between the page and the server, if anything does."""
+        """Run the server between the page and Aguila, if the front end needs one."""
         yield
 
     def server_address(self, aguila: str) -> str:
@@ -72,7 +72,7 @@ class FrontEnd:
         self.is_idle()
 
     def reload(self) -> None:
-        """Load the page again. A run may still be on, so wait only until the page is drawn."""
+        """Load the page again. A run may be in progress, so wait only until the page is drawn."""
         self.page.reload()
         expect(self.composer()).to_be_visible()
 
@@ -151,7 +151,7 @@ class FrontEnd:
         return self.page.get_by_label("Threads").get_by_role("listitem").filter(has_text=name)
 
     def thread_name(self) -> str:
-        """Return what the list calls a thread that has no title."""
+        """Return the name of a thread without a title in the list."""
         return self.thread_id[:8]
 
     def new_thread(self) -> None:
@@ -203,7 +203,7 @@ class CopilotKit(FrontEnd):
         self.page.get_by_test_id("copilot-send-button").click()
 
     def is_idle(self) -> None:
-        """Wait until the page is connected and no run is on: the button is the one to send with."""
+        """Wait until the page is connected and no run is in progress: the button sends."""
         expect(self.page.locator("[data-copilot-running=false]")).to_be_visible()
 
     def stop(self) -> None:

@@ -1,7 +1,7 @@
 """``python tests/frontends/frontends_matrix.py``: play every scenario on every front end, write ``docs/frontends.md``.
 
 ``--short`` plays a few scenarios on each and writes nothing, ``--only NAME`` and ``--scenario NAME`` choose (also
-without writing). What fails leaves a screenshot and the browser's console in ``build/frontends``.
+without writing). A scenario that fails leaves a screenshot and the browser's console in ``build/frontends``.
 """
 
 from __future__ import annotations

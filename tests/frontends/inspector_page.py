@@ -33,7 +33,7 @@ class InspectorPage:
         return self.page.get_by_role("region", name="Events", exact=True)
 
     def rows(self) -> Locator:
-        """The events that the list shows now."""
+        """Return the events that the list shows now."""
         return self.page.get_by_role("listbox", name="Events of the run").get_by_role("option")
 
     def selected_row(self) -> Locator:
@@ -51,7 +51,7 @@ class InspectorPage:
         self.page.get_by_label("Show the run as of event").fill(str(index))
 
     def copied(self, button: str) -> str:
-        """Press a button that copies, and return what it has copied."""
+        """Press a button that copies, and return the copied text."""
         self.page.evaluate("navigator.clipboard.writeText('')")
         self.page.get_by_role("button", name=button).click()
         for _ in range(200):
@@ -95,7 +95,7 @@ class InspectedThread:
 
 
 def check_time_travel(one: InspectorPage, events: Sequence[dict[str, Any]], positions: Sequence[int]) -> None:
-    """Compare messages and state as of some events with what the events up to there mean."""
+    """Compare the messages and the state at some events with those that the events up to there give."""
     expect(one.bar()).to_contain_text(f"{len(events):,} events")
     decoder = EventDecoder()
     typed = [event for raw in events for event in decoder.feed(json.dumps(raw))]

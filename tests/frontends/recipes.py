@@ -23,7 +23,7 @@ CHROMIUM = os.environ.get("AGUILA_CHROMIUM", "/usr/bin/chromium")
 
 
 class MissingTool(Exception):
-    """Something that the pages need is not installed on this machine. The message says what, and how to get it."""
+    """A tool that the pages need is not installed. The message says which, and how to install it."""
 
 
 def require_tools() -> None:
@@ -43,7 +43,7 @@ def install(folder: Path) -> None:
 
 
 def build(recipe: str) -> Path:
-    """Install the packages of a recipe and build its page, each only if what it is made of has changed."""
+    """Install the packages of a recipe and build its page, each only if its sources have changed."""
     folder = RECIPES / recipe
     install(folder)
     sources = sorted(source for source in (folder / "src").rglob("*") if source.is_file())

@@ -1,4 +1,4 @@
-"""What a user does with a front end: one function for each row of the table. A scenario fails by raising."""
+"""Use a front end as a user does: one function for each row of the table. A scenario fails by raising."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXT = "everybody who watches sees it grow."
 
 
 def counted(last: int) -> str:
-    """Return the beginning of what the demo's ``slow`` writes."""
+    """Return the beginning of the text of the demo's ``slow``."""
     return " ".join(map(str, range(1, last + 1)))
 
 

@@ -1,4 +1,4 @@
-"""What fuzzing starts from: for each decoder, inputs that its own encoder wrote, and the vectors."""
+"""The inputs that fuzzing starts from: for each decoder, those that its own encoder wrote, and the vectors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Runs a target on inputs that a seed and a number determine, so that any one of them can be had again.
+"""Run a target on inputs that a seed and a number determine, so that each can be repeated.
 
-A failure says both: ``python tests/fuzz/run.py --target json --seed 1 --only 4711`` repeats it.
+A failure names both: ``python tests/fuzz/run.py --target json --seed 1 --only 4711`` repeats it.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ TARGETS = {
 
 
 class Found(AssertionError):
-    """An input that a decoder did not survive."""
+    """An input that a decoder does not handle."""
 
 
 def check(target: Target, seed: int, number: int) -> None:
-    """One input; raises ``Found`` for anything but a result or an error of our tree in reasonable time."""
+    """Check one input. Raises ``Found`` unless it gives a result or an ``AguilaError`` in reasonable time."""
     data = target.input(seed, number)
     start = time.thread_time()
     try:
@@ -70,7 +70,7 @@ def _found(target: Target, seed: int, number: int, data: bytes, what: str) -> Fo
 
 
 def fuzz(target: Target, *, seed: int, first: int = 0, count: int | None = None, seconds: float | None = None) -> int:
-    """Inputs from ``first`` on, until there were ``count`` or time is up; how many there were."""
+    """Check inputs from ``first`` on, until there were ``count`` or the time is up. Return their number."""
     deadline = None if seconds is None else time.monotonic() + seconds
     number, last = first, None if count is None else first + count
     while (last is None or number < last) and (deadline is None or time.monotonic() < deadline):

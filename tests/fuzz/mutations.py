@@ -1,4 +1,4 @@
-"""One input made into another: by bytes, by JSON tokens, by lines. Fast, since there are hundreds of thousands."""
+"""Mutate inputs by bytes, by JSON tokens and by lines. It is fast, because there are hundreds of thousands."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def change_a_value(rng: Random, data: bytes, corpus: list[bytes]) -> bytes:
 
 
 def add_a_member(rng: Random, data: bytes, _: list[bytes]) -> bytes:
-    """Known or unknown, new or a duplicate."""
+    """Add a member: known or unknown, new or a duplicate."""
     at = data.find(b"{", int(rng.random() * len(data)))
     if at < 0:
         at = data.find(b"{")
@@ -147,7 +147,7 @@ PROTOBUF: list[Mutation] = [
 
 
 def mutate(rng: Random, corpus: list[bytes], mutations: list[Mutation]) -> bytes:
-    """An input from the corpus after one to four mutations."""
+    """Return an input of the corpus after one to four mutations."""
     data = corpus[int(rng.random() * len(corpus))]
     for _ in range(int(1 + rng.random() * rng.random() * 4)):
         data = mutations[int(rng.random() * len(mutations))](rng, data, corpus)

@@ -1,4 +1,4 @@
-"""The JSON and SSE decoders as fuzz targets: events or an error of our tree, and laws that hold for any input."""
+"""The JSON and SSE decoders as fuzz targets: events or an ``AguilaError``, and laws that hold for any input."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fuzz_json(data: bytes) -> None:
     """Laws for any bytes.
 
     The typed path and the path of the rules agree; strict implies lenient, with the same result and without a notice;
-    what was decoded is written strictly valid.
+    decoded events are encoded as strictly valid ones.
     """
     notices: list[Notice] = []
     strict = None
@@ -64,7 +64,7 @@ def fuzz_document(data: bytes, type_: Any) -> None:
 
 
 def fuzz_sse(data: bytes) -> None:
-    """The same frames, events, error and id, whole or in pieces."""
+    """Check that a stream gives the same frames, events, error and id whole and in pieces."""
     size = 1 if len(data) < 32 else 2 + data[len(data) // 2] % 62  # hypothesis cuts longer ones byte by byte
     pieces = [data[i : i + size] for i in range(0, len(data), size)]
     assert read(SSEParser(max_size=2000), [data]) == read(SSEParser(max_size=2000), pieces)

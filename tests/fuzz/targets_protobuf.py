@@ -1,4 +1,4 @@
-"""The protobuf decoder as a fuzz target: any bytes give events, or an error of our tree, and nothing else."""
+"""The protobuf decoder as a fuzz target: any bytes give events or an ``AguilaError``."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def field(slot: int, payload: bytes) -> bytes:
 
 
 def base_of(arm: int) -> bytes:
-    # The number of a type is its arm's less one, save for these five.
+    # The number of a type is its arm's less one, except for these five.
     number = {17: 19, 18: 20, 19: 16, 20: 17, 21: 18}.get(arm, arm - 1)
     return field(1, b"\x08" + varint(number)) if 0 < number < 31 else field(1, b"")
 

@@ -27,7 +27,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "clients.md"
 FOLDER = INTEROP / "clients"
 
 Seen = dict[str, Any]
-"""What the script says of one run, or of several."""
+"""The report of the script about one run, or about several."""
 Losses = list[str]
 
 
@@ -61,7 +61,7 @@ def need(condition: object, what: str) -> None:
 
 
 def succeeded(seen: Seen | None, words: str | None = None) -> Seen:
-    """Return a run that ended in order, with these last words."""
+    """Return a run that succeeded, with this last text."""
     need(seen is not None and seen.get("thrown") is None, f"the client stopped: {(seen or {}).get('thrown')}")
     assert seen is not None
     need(seen["failed"] is None and seen["error"] is None, f"the run failed: {seen['failed'] or seen['error']}")
@@ -277,14 +277,14 @@ FEATURES: dict[str, tuple[str, Callable[[Seen], Iterator[str]]]] = {
 
 
 def judge(seen: Seen, feature: str) -> Losses:
-    """Return what a generation loses of a feature. Raises ``Broken``."""
+    """Return the losses of a generation in a feature. Raises ``Broken``."""
     if set(seen) == {"thrown"}:
         raise Broken(f"the client stopped: {seen['thrown']}")
     return list(FEATURES[feature][1](seen))
 
 
 def page(observed: dict[str, dict[str, Seen]]) -> str:
-    """Write the table and what is lost, as Markdown."""
+    """Write the table and the losses, as Markdown."""
     notes: dict[str, int] = {}
     rows: list[str] = []
     for feature, (title, _) in FEATURES.items():

@@ -30,7 +30,7 @@ LINK = {"type": "video", "source": {"type": "url", "value": "https://x.test/v"},
 
 
 def vectors() -> list[Event]:
-    """Every valid event of the vectors, and every valid message and input inside of one."""
+    """Return every valid event of the vectors, and every valid message and input inside of one."""
     wire: list[Any] = [vector.wire for vector in VALID if vector.read_as == "Event"]
     wire += [
         {"type": "MESSAGES_SNAPSHOT", "messages": [vector.wire]} for vector in VALID if vector.read_as == "Message"

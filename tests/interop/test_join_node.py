@@ -55,15 +55,17 @@ async def streams(seed: int) -> tuple[str, list[tuple[bool, str]], set[str]]:
 
 
 def last_run(verdict: dict[str, Any], answered: set[str]) -> dict[str, Any]:
-    """The last run, without pending calls that were answered in it: to who joins between a call's answer and its end,
-    which the protocol allows in this order, the call has no answer in the run."""
+    """Return the last run, without pending calls that were answered in it.
+
+    The protocol allows a result before the end of its call. A client that joins in between sees no answer in the run.
+    """
     run = dict(verdict["runs"][-1])
     run["pending"] = [call for call in run.get("pending") or () if call not in answered]
     return run
 
 
 def comparable(verdict: dict[str, Any], other: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages, without contents of parts: where text was written onto parts, the client loses them (TXT-3)."""
+    """Return the messages without contents of parts: the client loses parts if text follows them (TXT-3)."""
     both = [*verdict["messages"], *other["messages"]]
     parts = {message["id"] for message in both if isinstance(message.get("content"), list)}
     return [{**message, "content": None} if message["id"] in parts else message for message in verdict["messages"]]

@@ -380,7 +380,7 @@ def _as_double(digits: str) -> int | float:
 
 
 def _reordered_by_javascript(value: Any) -> bool:
-    """Whether an object has a key that JavaScript moves to the front: the digits of an integer."""
+    """Return whether an object has a key that JavaScript moves to the front: the digits of an integer."""
     if isinstance(value, dict):
         members: dict[str, Any] = value
         return (len(members) > 1 and any(key.isdecimal() for key in members)) or any(

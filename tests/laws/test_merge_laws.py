@@ -39,7 +39,7 @@ def decode(line: bytes) -> Event:
 
 
 def extends(pump: EventPump, event: Any) -> bool:
-    """Whether an event only adds text to the last one, as the deltas of an agent do."""
+    """Return whether an event only adds text to the last one, as the deltas of an agent do."""
     last: Any = pump.last_delta
     return (
         last is not None

@@ -30,7 +30,7 @@ DOCUMENTS = st.recursive(
 
 @st.composite
 def near_copies(draw: st.DrawFn, document: Any) -> Any:
-    """The document with some edits, each made in place in a copy: the pairs that real streams have."""
+    """Return the document with some edits, each made in place in a copy: the pairs that real streams have."""
     root = [copy.deepcopy(document)]
     for _ in range(draw(st.integers(0, 4))):
         parent: Any = root
@@ -70,7 +70,7 @@ def random_document(r: Random, depth: int = 0) -> Any:
 
 
 def random_pointer(r: Random, document: Any) -> str:
-    """A pointer that mostly leads somewhere, or to just beside it."""
+    """Return a pointer that mostly leads somewhere, or to just beside it."""
     tokens: list[Any] = []
     node = document
     while r.random() < 0.7:
@@ -89,7 +89,7 @@ def random_pointer(r: Random, document: Any) -> str:
 
 
 def random_case(seed: int) -> tuple[Any, list[dict[str, Any]]]:
-    """A document and a patch in which each operation is written with the document in mind that it will meet."""
+    """Return a document and a patch in which each operation is written with the document in mind that it will meet."""
     r = Random(seed)
     document = random_document(r)
     meets = document
@@ -270,7 +270,7 @@ FEW = st.lists(st.sampled_from([True, 1, False, 0, "x", [1], [True], {"a": 1, "b
 
 
 def longest_common(old: list[Any], new: list[Any]) -> int:
-    """The length of the longest common subsequence, by the table that takes a square of work."""
+    """Return the length of the longest common subsequence, by the table that takes a square of work."""
     above = [0] * (len(new) + 1)
     for a in old:
         row = [0]

@@ -52,7 +52,7 @@ def views_of(events: list[Event], messages: list[Message]) -> list[dict[str, Any
 
 
 def decoded(stream: list[Any]) -> list[Event]:
-    """The events of a stream as the server stores them: without what the protocol does not know."""
+    """Return the events of a stream as the server stores them: without what the protocol does not know."""
     decoder = EventDecoder(warn=ignore)
     events: list[Event] = []
     for raw in stream:

@@ -41,7 +41,7 @@ OWN_VARIABLES = {
 
 
 class Blocked(Exception):
-    """A peer cannot be had here, and why."""
+    """A peer cannot be installed or started here. The message says why."""
 
 
 class Peer(NamedTuple):
@@ -138,7 +138,7 @@ def peer_named(name: str) -> Peer:
 
 
 def interpreter(peer: Peer) -> str:
-    """What runs the peer's program, its packages installed. Raises ``Blocked``."""
+    """Return the interpreter of the peer's program, with its packages installed. Raises ``Blocked``."""
     if peer.program.endswith(".mjs"):
         node = shutil.which("node")
         if node is None:
@@ -180,7 +180,7 @@ def _command(*arguments: str) -> None:
 
 
 def versions(peer: Peer) -> str:
-    """The packages that matter, with their versions."""
+    """Return the packages that matter, with their versions."""
     if peer.program.endswith(".mjs"):
         about = [json.loads((NODE_PACKAGES / name / "package.json").read_text()) for name in peer.packages]
         return ", ".join(f"{one['name']} {one['version']}" for one in about)
@@ -198,14 +198,14 @@ class Running(NamedTuple):
     environment: Mapping[str, str] = {}
 
     def counts(self) -> dict[str, int]:
-        """How many slow agents began, and how they ended."""
+        """Return how many slow agents began, and how they ended."""
         with urlopen(f"{self.url}probe", timeout=10) as answer:
             return json.loads(answer.read())
 
 
 @contextmanager
 def running(peer: Peer, environment: Mapping[str, str] | None = None) -> Iterator[Running]:
-    """The peer's server on a free port of the loopback. Raises ``Blocked`` if it cannot be had."""
+    """The peer's server on a free port of the loopback. Raises ``Blocked`` if it cannot be started."""
     program = interpreter(peer)
     port = free_port()
     with tempfile.TemporaryFile() as log:

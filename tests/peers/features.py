@@ -1,7 +1,8 @@
-"""What is asked of every peer, through the real client over HTTP. A feature raises ``Broken`` if it does not work.
+"""The features that every peer is tried with, through the real client over HTTP. A feature raises ``Broken`` if it does
+not work.
 
-What works but is not as the protocol says is a remark: from the client's notices, from a second look at the raw events
-with our verifier as strict as it gets, and from what a feature itself sees.
+A feature that works, but not as the protocol requires, gets remarks: from the client's notices, from a strict check of
+the raw events, and from the feature itself.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Trial:
         return self.client.thread(**options)
 
     def content_type(self) -> str:
-        """What the server answers a run with."""
+        """Return the content type of the response to a run."""
         body = {"threadId": "t", "runId": "r", "messages": [{"id": "m", "role": "user", "content": "text"}]}
         rest: dict[str, Any] = {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
         headers = {"Content-Type": "application/json", "Accept": self.client.settings.accept}
@@ -73,7 +74,7 @@ class Trial:
             return answer.headers["Content-Type"]
 
     async def goes_on(self, thread: AsyncThread) -> None:
-        """The conversation must be of use to the peer that made it."""
+        """Check that the peer accepts its own conversation in a further run."""
         try:
             result = await thread.run("text")
         except AguilaError as error:
@@ -83,7 +84,7 @@ class Trial:
                 self.remark(f"the next run on the thread says {result.text!r}")
 
     def judge(self) -> None:
-        """Hold every run to all that a producer owes."""
+        """Check every run by all rules for producers."""
         for raw_events in self.runs:
             for words in (*_changed_ids(raw_events), *_ballast(raw_events)):
                 self.remark(words)
@@ -143,7 +144,7 @@ def _changed_ids(events: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _ballast(events: list[dict[str, Any]]) -> Iterator[str]:
-    """How much of the stream is there for debugging only."""
+    """Yield how much of the stream is for debugging only."""
     everything = sum(len(encode(event)) for event in events)
     needed = sum(
         len(encode({name: value for name, value in event.items() if name != "rawEvent"}))
@@ -169,7 +170,7 @@ def _at(path: str) -> str:
 
 
 def _without_ids(words: str) -> str:
-    """The same words in every run of the matrix: what is generated is left out."""
+    """Remove generated ids from a remark, so that it is the same in every run of the matrix."""
     words = re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{32}\b", "…", words)
     return re.sub(r"event \d+: ", "", words)
 
@@ -314,7 +315,7 @@ async def cancel(trial: Trial) -> None:
 
 
 def _number(content: Any) -> Any:
-    """The number of a tool's answer, which ADK sends as ``{"result": 3}``."""
+    """Return the number of a tool's answer, which ADK sends as ``{"result": 3}``."""
     value = json.loads(content)
     return value.get("result") if isinstance(value, dict) else value
 
@@ -383,7 +384,7 @@ FRAMEWORK_FEATURES: dict[str, Feature] = {
     "reload during a run": reload,
     "kill -9": kill,
 }
-"""What a framework behind ``App`` is asked. The last one ends the server."""
+"""The features that a framework behind ``App`` is tried with. The last one ends the server."""
 
 FEATURES: dict[str, Feature] = {
     "text": text,

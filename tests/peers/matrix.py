@@ -30,7 +30,7 @@ DEADLINE = 180.0 + START_DEADLINE
 
 
 async def try_feature(peer: Peer, server: Running, feature: Feature) -> Cell:
-    """One cell. What fails with the compatibility that is the default is tried again with all of it."""
+    """Return one cell. A feature that fails at the default compatibility level is tried again at the widest."""
     cell, is_protocol = await _attempt(peer, server, feature, "standard")
     if cell.verdict == "fails" and is_protocol:
         wider, _ = await _attempt(peer, server, feature, "wide")

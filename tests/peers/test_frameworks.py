@@ -37,7 +37,7 @@ def installed(name: str) -> Peer:
 
 
 async def tool_turn_of_langgraph(trial: Trial) -> None:
-    """A turn with a tool takes less than 3 KB; that of ag-ui-langgraph takes 43 KB."""
+    """Check that a turn with a tool takes less than 3 KB; that of ag-ui-langgraph takes 43 KB."""
 
     def ask() -> tuple[list[dict[str, Any]], bytes]:
         peer = HTTPPeer(trial.server.url)

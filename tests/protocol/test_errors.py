@@ -21,7 +21,7 @@ WAYS = [
 
 
 def filled(kind):
-    """One of the kind, with something other than the default in every argument that it takes."""
+    """Return an error of this kind with a value that is not the default for every argument."""
     values = {"error": ValueError("no token"), "index": 3, "status": 429, "retry_after": 1.5, "body": {"a": [1]}}
     values |= {"rounds": 10, "event": RunErrorEvent(message="m"), "operation": {"op": "add"}, "run": {"runId": "r"}}
     values |= {"was_sent": False, "is_lasting": True, "is_timeout": True}

@@ -187,7 +187,7 @@ def test_a_thought_that_does_not_show_goes_back_with_its_signature_p18(answering
 
 
 def at_once(*made: Json, stop: str) -> tuple[int, bytes]:
-    """An answer whose blocks come whole when they begin, as servers that are compatible may send them."""
+    """Return an answer whose blocks come whole when they begin, as servers that are compatible may send them."""
     status, body = blocks(*made, stop=stop)
     told = [json.loads(line.removeprefix("data: ")) for line in body.decode().splitlines() if line.startswith("data: ")]
     events = [event for event in told if event["type"] != "content_block_delta"]
@@ -565,7 +565,7 @@ def test_an_unknown_finish_reason_of_the_other_providers_is_reported_too(
 
 
 def chunks(*deltas: Json, finish: str = "stop") -> tuple[int, bytes]:
-    """An answer of Chat Completions, one delta after the other."""
+    """Return an answer of Chat Completions, one delta after the other."""
     head = {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     made = [{**head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
     made.append({**head, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})

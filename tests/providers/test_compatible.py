@@ -46,7 +46,7 @@ def chunk(delta: Json, finish: str | None = None) -> Json:
 
 
 def answer(*deltas: Json, finish: str = "stop") -> tuple[int, bytes]:
-    """An answer with these deltas, as it is sent."""
+    """Return an answer with these deltas, as it is sent."""
     return sse([*[chunk(delta) for delta in deltas], chunk({}, finish)], done=True)
 
 
@@ -213,13 +213,13 @@ def test_thoughts_in_chunks_of_the_content_are_shown_and_sent_back_to_their_prov
 
 
 def piece(arguments: str, **members: Any) -> Json:
-    """A piece of a call; its ``name`` is the function's."""
+    """Return a piece of a call; its ``name`` is the function's."""
     name = {"name": members.pop("name")} if "name" in members else {}
     return {"tool_calls": [{**members, "function": {**name, "arguments": arguments}}]}
 
 
 async def calls_of(*deltas: Json) -> list[tuple[str, str]]:
-    """The calls that are read of deltas: names and arguments."""
+    """Return the calls that are read of deltas: names and arguments."""
     made: dict[str, tuple[str, str]] = {}
     for update in await updates_from(*[chunk(delta) for delta in deltas], chunk({}, "tool_calls")):
         for content in update.contents:

@@ -52,7 +52,7 @@ pytestmark = pytest.mark.anyio
 
 
 def wire_client(provider: str, url: str) -> Any:
-    """An official client of a provider for a server at ``url``."""
+    """Return an official client of a provider for a server at ``url``."""
     match provider:
         case "anthropic":
             return AsyncAnthropic(base_url=url, api_key="key", max_retries=0)
@@ -269,7 +269,7 @@ DAMAGE = (
 
 
 def damage_of(history: list[ChatMessage]) -> set[str]:
-    """The kinds of damage that a history has."""
+    """Return the kinds of damage that a history has."""
     found: set[str] = set()
     made: list[str] = []
     answered: list[str] = []

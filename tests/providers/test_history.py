@@ -44,14 +44,14 @@ def pay(amount: int) -> str:
 
 
 def turns(provider: str, sent: Json) -> list[Json]:
-    """The conversation in a request."""
+    """Return the conversation in a request."""
     return sent[
         {"openai chat": "messages", "openai responses": "input", "anthropic": "messages"}.get(provider, "contents")
     ]
 
 
 def answer(provider: str, *said: str) -> tuple[int, bytes]:
-    """An answer that says texts, thinks "?thoughts", and calls "!cities", in this order."""
+    """Return an answer that says texts, thinks "?thoughts", and calls "!cities", in this order."""
     made: list[Json] = []
     for number, one in enumerate(said):
         its = one[1:]
@@ -455,7 +455,7 @@ def test_what_a_subagent_said_is_not_the_models_in_this_run_or_the_next(answerin
 
 
 def known_texts(provider: str, sent: Json) -> list[str]:
-    """The user's words, results and the model's words in a request, in order."""
+    """Return the user's words, results and the model's words in a request, in order."""
     known = ("Hi", "paid 1", "paid 2", "Hurry.", "Thanks.", "Well.", "Go on", "Again?")
     text = json.dumps(turns(provider, sent))
     places = sorted((text.index(f'"{one}"'), one) for one in known if f'"{one}"' in text)

@@ -240,7 +240,7 @@ def test_aimock_mixed_tools_in_one_turn(mocked: Any) -> None:
 
 
 def _messages(events: Events, said: str) -> str:
-    """The conversation after some events, as a client sends it again."""
+    """Return the conversation after some events, as a client sends it again."""
     from aguila.codec import decode, encode
     from aguila.protocol import UserMessage
 
@@ -474,7 +474,7 @@ IN_THE_STREAM = {
 
 
 def _cut(answer: tuple[int, bytes]) -> list[bytes]:
-    """The frames of an answer, without those that end it."""
+    """Return the frames of an answer, without those that end it."""
     return [frame + b"\n\n" for frame in answer[1].split(b"\n\n") if b"Once" in frame or b"upon" in frame]
 
 

@@ -126,7 +126,7 @@ SCHEMAS = (OBJECTS | OBJECTS | INNER).map(lambda one: {**one, **SHARED} if isins
 
 
 def guess(draw: st.DrawFn, schema: Any, depth: int = 0) -> Any:
-    """A value that may well be valid: it follows the schema now and then."""
+    """Return a value that may well be valid: it follows the schema now and then."""
     if not isinstance(schema, dict) or depth > 5 or draw(st.integers(0, 7)) == 0:
         return draw(st.sampled_from(VALUES))
     for kind in ("anyOf", "oneOf", "allOf"):
@@ -245,7 +245,7 @@ def test_a_combination_at_the_root_becomes_an_object_with_all_properties(provide
 
 
 def bomb(levels: int, part: Callable[[dict[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-    """A schema of two kilobytes whose definitions each use the next one twice."""
+    """Return a schema of two kilobytes whose definitions each use the next one twice."""
     definitions = {f"d{i}": part({"$ref": f"#/$defs/d{i + 1}"}) for i in range(levels)}
     return {
         "$defs": {**definitions, f"d{levels}": {"type": "object", "properties": {"a": {"type": "string"}}}},

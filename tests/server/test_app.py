@@ -113,7 +113,7 @@ async def test_an_app_can_be_used_as_a_context_and_again_after_it_was_closed(tmp
 
 
 async def post(app: App, run_id: str, headers: tuple[tuple[bytes, bytes], ...] = ()) -> list[dict[str, Any]]:
-    """A run without a server."""
+    """Start a run without a server; return its events."""
     sent: list[Any] = []
     body = json.dumps(run_input(run_id=run_id)).encode()
     messages = [{"type": "http.request", "body": body}]

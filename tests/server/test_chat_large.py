@@ -48,7 +48,7 @@ def hold(figures: dict[str, float], bound: int) -> None:
 
 
 def bound(kept: int) -> int:
-    """How much the server may grow by for one file, beyond what is kept."""
+    """Return how much the server may grow by for one file, beyond what is kept."""
     return kept + 3 * SIZE + SLACK
 
 

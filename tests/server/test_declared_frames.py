@@ -24,7 +24,7 @@ FOLDER = Path(__file__).parent / "declared_frames"
 
 
 def stored() -> list[bytes]:
-    """Every valid event, message and input of the vectors, as events of a log."""
+    """Return every valid event, message and input of the vectors, as events of a log."""
     wire: list[Any] = []
     for vector in VALID:
         if vector.read_as == "Event":
@@ -43,7 +43,7 @@ def decoded(wire: list[Any]) -> list[Event]:
 
 
 def written(declared: str) -> bytes:
-    """The frames of a batch, of one event at a time, and of events that are not in the log."""
+    """Return the frames of a batch, of one event at a time, and of events that are not in the log."""
     events = stored()
     together = framing_for(SSE_MEDIA_TYPE, dialect_of(declared)).frame_batch(1, events)
     framing = framing_for(SSE_MEDIA_TYPE, dialect_of(declared))

@@ -289,7 +289,7 @@ def test_a_file_is_linked_only_if_the_caller_may_download_it(is_open: bool) -> N
 
 
 def resent(events: list[dict[str, Any]], *more: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages of a joined client, as it sends them with the next turn."""
+    """Return the messages of a joined client, as it sends them with the next turn."""
     (snapshot,) = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
     return [*snapshot["messages"], *more]
 

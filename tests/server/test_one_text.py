@@ -40,7 +40,7 @@ def texts(events: list[dict[str, Any]]) -> list[str]:
 
 
 def blocks(events: list[dict[str, Any]]) -> int:
-    """How often one message follows another."""
+    """Return how often one message follows another."""
     found = texts(events)
     return sum(one != other for one, other in itertools.pairwise(found)) + 1
 

@@ -1,7 +1,7 @@
 """Run agents in tests: a sink in memory that checks every run by the producer rules, and chains of resumed runs.
 
-``Thread`` does the least of what the server does between runs: it keeps the events, the answers,
-the recorded effects and the session, and resumes by replay.
+``Thread`` does the minimum of the server's work between runs: it keeps the events, the answers, the recorded effects
+and the session, and resumes by replay.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).parents[2]
 
 
 def number_of(cursor: str) -> int:
-    """Return the sequence number of a cursor: what is before its token."""
+    """Return the sequence number of a cursor: the part before its token."""
     return int(cursor.partition("-")[0])
 
 
@@ -79,7 +79,7 @@ class Stream:
         self.raw = b""
 
     def next(self) -> Frame | None:
-        """The next frame; None at the end."""
+        """Return the next frame; None at the end."""
         while not self._frames:
             piece = next(self._bytes, None)
             if piece is None:
@@ -111,12 +111,12 @@ class Stream:
         return found
 
     def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         self.response.close()
 
 
 class Peer:
-    """Talks to a server as anybody could."""
+    """A client of a server, over plain HTTP."""
 
     def __init__(self, url: str, **headers: str) -> None:
         self.url = url
@@ -135,7 +135,7 @@ class Peer:
         return self.stream("POST", path, content=body, headers={"content-type": "application/json", **(headers or {})})
 
     def events(self, **members: Any) -> list[dict[str, Any]]:
-        """All events of a run."""
+        """Return all events of a run."""
         with self.run(**members) as stream:
             assert stream.status == 200, stream.response.read()
             return stream.rest()
@@ -199,12 +199,12 @@ class Server(Peer):
         asyncio.run(main())
 
     def call(self, function: Callable[[], Any]) -> None:
-        """Call something on the server's event loop."""
+        """Call a function on the server's event loop."""
         assert self._loop is not None
         self._loop.call_soon_threadsafe(function)
 
     def peer(self, **headers: str) -> Peer:
-        """Another client, with connections of its own."""
+        """Return another client, with connections of its own."""
         return Peer(self.url, **headers)
 
     def stop(self) -> None:

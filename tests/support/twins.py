@@ -31,7 +31,7 @@ class SyncTwin:
         return client
 
     def over(self, make_transport: Any, url: str = "http://test", **options: Any) -> Any:
-        """A client over an async transport."""
+        """Return a client over an async transport."""
         return self.client(url, transport=ThreadedTransport(make_transport), **options)
 
     def wait(self, value: Any) -> Any:
@@ -105,7 +105,7 @@ TWINS = (AsyncTwin, SyncTwin)
 
 
 def error_while_closing(twin: Any, client: Any, run: Any, is_waiting: threading.Event) -> Any:
-    """What a run ends with whose client is closed while it waits."""
+    """Return the error of a run whose client is closed while the run waits."""
     if isinstance(twin, SyncTwin):
         found = []
 

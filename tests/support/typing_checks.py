@@ -10,7 +10,7 @@ from typing import Any
 
 
 def pyright_findings(folder: Path, code: str) -> list[dict[str, Any]]:
-    """All that pyright says about a file of this code."""
+    """Return the findings of pyright in a file with this code."""
     path = folder / "checked.py"
     path.write_text(code)
     command = [sys.executable, "-m", "pyright", "--outputjson", "--pythonpath", sys.executable, str(path)]
@@ -19,7 +19,7 @@ def pyright_findings(folder: Path, code: str) -> list[dict[str, Any]]:
 
 
 def revealed(folder: Path, code: str) -> list[str]:
-    """The types that ``reveal_type`` shows; nothing may be wrong."""
+    """Return the types that ``reveal_type`` shows; nothing may be wrong."""
     found = pyright_findings(folder, code)
     wrong = [one["message"] for one in found if one["severity"] == "error"]
     assert not wrong, wrong

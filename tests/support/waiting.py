@@ -22,13 +22,13 @@ def wait_until(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
 
 
 async def wait_until_async(condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
-    """Do the same, and let the event loop run in between."""
+    """Wait as ``wait_until`` does, and let the event loop run in between."""
     deadline = time.monotonic() + seconds
     rounds = 0
     while not (result := condition()):
         assert time.monotonic() < deadline, "the condition did not come true in time"
         rounds += 1
-        await asyncio.sleep(0 if rounds < 100 else 0.002)  # what a thread or another process does takes longer
+        await asyncio.sleep(0 if rounds < 100 else 0.002)  # threads and other processes take longer
     return result
 
 

@@ -36,7 +36,7 @@ SEARCH = settings(max_examples=300, deadline=None, database=None, derandomize=Tr
 
 
 def is_in(value: Any, wanted: Any) -> bool:
-    """Whether ``wanted`` holds for a value or for anything inside it, keys included."""
+    """Return whether ``wanted`` holds for a value or for anything inside it, keys included."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     if isinstance(value, dict):

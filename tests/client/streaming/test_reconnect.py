@@ -411,7 +411,7 @@ def test_the_first_run_of_a_client_is_looked_for_as_well(twin):
 
 
 def joined(upto=None, last_id=7):
-    """An answer to ``/connect``: only its last event has an id, and before that there is nothing to go on after."""
+    """Return an answer to ``/connect``: only its last event has an id, so a stream cannot be resumed before it."""
     opening = [
         run_started_json("live", "t"),
         {"type": "STATE_SNAPSHOT", "snapshot": {"n": 1}},

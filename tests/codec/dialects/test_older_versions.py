@@ -53,7 +53,7 @@ def run_input(*messages: Message, **members: Any) -> RunAgentInput:
 
 
 def downgrade_event(event: Event, peer: str | None, warn: Any) -> Event | None:
-    """One event for a client that declared this version; None if there is nothing to send."""
+    """Return one event for a client that declared this version; None if there is nothing to send."""
     written = Translator(dialect_of("1.1" if peer is None else peer), warn=warn).feed(event)
     assert len(written) <= 1
     return written[0] if written else None

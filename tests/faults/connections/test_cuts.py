@@ -22,7 +22,7 @@ VIEWERS = 6
 
 
 def uncut(worker: Worker, turns: int, thread_id: str = "thread") -> Frames:
-    """A run and its log."""
+    """Return a run and its log."""
     with worker.stream("POST", "/", json=act("recorded", thread_id, turns=turns)) as stream:
         sent = [(number, data) for number, data in stream.frames() if number is not None]
     assert sent == worker.frames(thread_id)

@@ -143,6 +143,6 @@ async def test_many_open_streams_on_one_process_all_get_everything(tmp_path: Pat
 
 
 def _idle(worker: Worker) -> bool:
-    """Whether the server holds no connections but the few that its peers keep."""
+    """Return whether the server holds no connections but the few that its peers keep."""
     links = [link for link in Path(f"/proc/{worker.process.pid}/fd").iterdir() if link.is_symlink()]
     return sum(str(link.readlink()).startswith("socket:") for link in links) < 20

@@ -33,7 +33,7 @@ def running(worker: Worker, thread_id: str, run_id: str = "run", **props: Any) -
 
 
 def outcome(worker: Worker, thread_id: str, run_id: str) -> Any:
-    """How another run on the thread ends, or why it is refused."""
+    """Return how another run on the thread ends, or why it is refused."""
     with worker.stream("POST", "/", json=act("counted", thread_id, run_id)) as stream:
         if stream.status != 200:
             return stream.status, json.loads(stream.response.read())["error"]["code"]

@@ -72,7 +72,7 @@ def assert_works(worker: Worker, thread_id: str, run_id: str = "afterwards") -> 
 
 
 def check_log_of_viewer(worker: Worker, viewer: Viewer) -> int:
-    """The log goes on where the viewer was cut off, with the RUN_ERROR it was told; gives how long it is."""
+    """Check that the log continues after the viewer's last event, with its RUN_ERROR; return the length of the log."""
     wait_until(lambda: worker.status_of(viewer.thread_id, "run") == "error", PATIENCE)
     log = worker.frames(viewer.thread_id)
     assert viewer.last_words is not None

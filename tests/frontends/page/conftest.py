@@ -81,7 +81,7 @@ if WHICH:
         return InspectedThread(server, open_page)
 
     def watch(page: Page, url: str, console: list[str]) -> None:
-        """Record what the console says, and requests to other hosts."""
+        """Record messages of the console, and requests to other hosts."""
         page.set_default_timeout(60_000)
         # Playwright catches file choosers from some time after the first listener.
         page.on("filechooser", lambda _: None)

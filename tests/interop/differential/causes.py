@@ -1,7 +1,7 @@
-"""What the rows of ``differential`` look for in raw streams, and how they read outcomes.
+"""The causes that the rows of ``differential`` look for in raw streams, and their readings of outcomes.
 
-A cause is looked for in what was sent, never in what became of it. A reading takes an ``Outcome`` of either side, which
-it may change, and gives it as it reads where a difference does not matter.
+A cause is looked for in the stream that was sent, never in its outcome. A reading takes an ``Outcome`` of either side,
+which it may change, and returns it without the difference that does not matter.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ASPECTS = ("messages", "state", "interrupts", "runs", "events")
 
 @dataclass
 class Outcome:
-    """What one side made of a stream. ``verdict`` is accepted, rejected, or (ours only) truncated."""
+    """The outcome of a stream on one side. ``verdict`` is accepted, rejected, or (ours only) truncated."""
 
     verdict: str
     error: str = ""
@@ -39,7 +39,7 @@ class Outcome:
 
 
 def known(case: Case) -> list[Raw]:
-    """The events of the stream that are objects of a known type."""
+    """Return the events of the stream that are objects of a known type."""
     return [event for event in case.events if isinstance(event, dict) and event.get("type") in EVENT_TYPES]
 
 
@@ -48,7 +48,7 @@ def of(case: Case, *types: str) -> list[Raw]:
 
 
 def objects(value: Any) -> Iterator[Raw]:
-    """A value and all objects below it that the schema may describe."""
+    """Yield a value and all objects below it that the schema may describe."""
     if isinstance(value, dict):
         yield value
         for name, member in value.items():
@@ -99,7 +99,7 @@ def with_input_defaults(outcome: Outcome) -> Outcome:
 
 
 def has_unknown_word(raw: Raw) -> bool:
-    """Whether a member with several possible words holds another one."""
+    """Return whether a member with several possible values has an unknown one."""
     if raw.get("type") in ("TEXT_MESSAGE_START", "TEXT_MESSAGE_CHUNK"):
         return isinstance(raw.get("role"), str) and raw["role"] not in ("developer", "system", "assistant", "user")
     if raw.get("type") == "REASONING_ENCRYPTED_VALUE":
@@ -132,7 +132,7 @@ def steps(operation: Raw) -> list[str]:
 
 
 def met_by_operations(case: Case) -> Iterator[tuple[Any, Raw]]:
-    """Every operation on the state with the document it meets, by RFC 6902."""
+    """Yield every operation on the state with the document it meets, by RFC 6902."""
     state = case.state
     for event in of(case, "STATE_SNAPSHOT", "STATE_DELTA"):
         if event["type"] == "STATE_SNAPSHOT":
@@ -154,7 +154,7 @@ def is_known_operation(operation: Any) -> bool:
 
 
 def changes_scalar(case: Case) -> bool:
-    """Whether an operation looks for a member of a state that is a bare string, number, boolean or null."""
+    """Return whether an operation looks for a member of a state that is a bare string, number, boolean or null."""
     return any(
         not isinstance(document, dict | list) and operation.get("path") != ""
         for document, operation in met_by_operations(case)
@@ -178,7 +178,7 @@ def moves_within_array(operation: Raw) -> bool:
 
 
 def is_no_activity(operation: Raw) -> bool:
-    """Whether an operation makes of an activity's content something that may be no object."""
+    """Return whether an operation may turn an activity's content into anything but an object."""
     if operation.get("path") != "":
         return False
     return operation.get("op") not in ("add", "replace") or not isinstance(operation.get("value"), dict)
@@ -190,7 +190,7 @@ def loses_activity(case: Case) -> bool:
 
 
 def messages(case: Case) -> Iterator[Raw]:
-    """Every message that the history, a snapshot or an echoed input brings whole."""
+    """Yield every complete message of the history, of a snapshot and of an echoed input."""
     lists = [case.messages, *(event.get("messages") for event in of(case, "MESSAGES_SNAPSHOT"))]
     lists += [event["input"].get("messages") for event in of(case, "RUN_STARTED") if is_object(event.get("input"))]
     for messages in lists:
@@ -222,7 +222,7 @@ def repeats_result(case: Case) -> bool:
 
 
 def others(case: Case) -> set[str]:
-    """Ids of messages that are no tool messages."""
+    """Return the ids of messages that are not tool messages."""
     streamed = ids(of(case, *TEXTS, *THOUGHTS, "ACTIVITY_SNAPSHOT"), "messageId")
     hosts = ids(of(case, *CALLS), "toolCallId") + ids(of(case, *CALLS), "parentMessageId")
     roles = ("user", "assistant", "system", "developer", "reasoning", "activity")
@@ -273,7 +273,7 @@ MINTED = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{1
 
 
 def with_counted_ids(outcome: Outcome) -> Outcome:
-    """Minted ids by the order in which the events name them."""
+    """Return the outcome with generated ids numbered in the order in which the events name them."""
     names: dict[str, str] = {}
 
     def count(raw: Raw, member: str) -> None:
@@ -288,7 +288,7 @@ def with_counted_ids(outcome: Outcome) -> Outcome:
 
 
 def without_kept(outcome: Outcome) -> Outcome:
-    """Without what we keep of older shapes under a metadata key of ours."""
+    """Return the outcome without the data of older shapes under our metadata key."""
     for raw in objects([outcome.messages, outcome.events, outcome.interrupts]):
         metadata = raw.get("metadata")
         if isinstance(metadata, dict) and metadata.pop("aguila", None) is not None and not metadata:
@@ -297,7 +297,7 @@ def without_kept(outcome: Outcome) -> Outcome:
 
 
 def without_other_sources(outcome: Outcome) -> Outcome:
-    """Without the id of a part, which an older part had beside its data or URL, and what else we keep of it."""
+    """Return the outcome without the id of a part that had data or a URL beside it, and without its metadata."""
     for raw in objects([outcome.messages, outcome.events]):
         if is_object(raw.get("source")):
             raw.pop("id", None)
@@ -325,7 +325,7 @@ def result_part(is_cause: Callable[[Raw], bool]) -> Callable[[Case], bool]:
 
 
 def given(part: Raw) -> list[str]:
-    """What a binary part refers to."""
+    """Return the members of a binary part that refer to its content."""
     if part.get("type") != "binary":
         return []
     return [name for name in ("data", "url", "id") if part.get(name) is not None]

@@ -90,7 +90,7 @@ REPORT = Path(__file__).with_name("report.md")
 
 
 def ours(case: Case) -> Outcome:
-    """What our consumer makes of a stream."""
+    """Return the outcome of a stream in our consumer."""
     messages: list[Message] = decode(json.dumps(case.messages), list[Message])
     ids = iter(range(1_000_000))
     consumer = Consumer(
@@ -112,7 +112,7 @@ def ours(case: Case) -> Outcome:
 
 
 def _raw(case: Case) -> Iterable[str | bytes | Raw]:
-    """The stream in one of the forms that a consumer takes; text that is no JSON object has no other form."""
+    """Return the stream in one of the forms that a consumer takes; text that is no JSON object has no other form."""
     if case.seed % 3 == 0 or not TEXT_DAMAGE.keys().isdisjoint(case.damage):
         return case.texts
     return map(str.encode if case.seed % 3 == 1 else json.loads, case.texts)
@@ -149,7 +149,7 @@ class Peer:
         )
 
     def read(self, cases: Iterable[Case]) -> Iterator[Outcome]:
-        """The client's outcome of each case, in order; ends the process, also when the caller stops early."""
+        """Yield the client's outcome of each case, in order; ends the process, also when the caller stops early."""
         writer = threading.Thread(target=self._write, args=(cases,), daemon=True)
         writer.start()
         assert self._process.stdout is not None
@@ -175,7 +175,7 @@ class Peer:
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two JSON values are the same, telling booleans from numbers."""
+    """Return whether two JSON values are the same, telling booleans from numbers."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, dict) and isinstance(b, dict):
@@ -186,7 +186,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def differences(mine: Outcome, peer: Outcome) -> list[str]:
-    """The aspects in which two outcomes differ."""
+    """Return the aspects in which two outcomes differ."""
     if mine.verdict != peer.verdict:
         return [f"{mine.verdict}, not {peer.verdict}"]
     if mine.verdict == "rejected":
@@ -196,11 +196,11 @@ def differences(mine: Outcome, peer: Outcome) -> list[str]:
 
 @dataclass(frozen=True)
 class Row:
-    """A deliberate difference: why, from which streams on, and what it may excuse.
+    """A deliberate difference: its reason, its cause in a stream, and the differences that it excuses.
 
     ``is_cause`` looks for the cause in the raw stream. ``refuses`` says who alone may refuse such a stream ("we" or
-    "they") and what the refusal has to mention; ``read`` gives an outcome of either side as it reads where the
-    difference does not matter, and ``excuses`` names aspects that cannot be compared then.
+    "they") and what the refusal has to mention; ``read`` returns an outcome of either side without the
+    difference, and ``excuses`` names aspects that cannot be compared then.
     """
 
     name: str
@@ -509,7 +509,7 @@ ROWS: tuple[Row, ...] = (
 
 
 def excused_by(case: Case, mine: Outcome, peer: Outcome) -> list[Row] | None:
-    """The rows that excuse a difference, as few as suffice; None if they do not."""
+    """Return the rows that excuse a difference, as few as suffice; None if they do not."""
     rows = [row for row in ROWS if row.is_cause(case)]
     if not _excuse(rows, mine, peer):
         return None
@@ -538,7 +538,7 @@ def _excuse(rows: list[Row], mine: Outcome, peer: Outcome) -> bool:
 
 @dataclass
 class Report:
-    """What a run of the comparison found."""
+    """The result of a comparison."""
 
     seed: int
     streams: int = 0
@@ -566,7 +566,7 @@ class Report:
                 self.uncompared += any(row.refuses or row.excuses for row in rows)
 
     def text(self) -> str:
-        """The report as Markdown."""
+        """Return the report as Markdown."""
         accepted, rejected = self.verdicts["accepted"], self.verdicts["rejected"]
         rows = [f"| {row.name} | {row.rules} | {row.reason} | {self.excused[row.name]} |" for row in ROWS]
         return "\n".join(
@@ -607,7 +607,7 @@ def _table(title: str, counts: Counter[str], names: Iterable[str]) -> list[str]:
 
 
 def explain(case: Case, mine: Outcome, peer: Outcome) -> str:
-    """A difference in a few lines, with the stream's seed."""
+    """Return a difference in a few lines, with the stream's seed."""
     lines = [f"seed {case.seed}, damage {case.damage}: {', '.join(differences(mine, peer))}"]
     lines += [f"  {who} refuse: {side.error}" for who, side in (("we", mine), ("they", peer)) if side.error]
     for aspect in ASPECTS if "rejected" not in (mine.verdict, peer.verdict) else ():
@@ -617,7 +617,7 @@ def explain(case: Case, mine: Outcome, peer: Outcome) -> str:
 
 
 def _paths(a: Any, b: Any, path: str) -> Iterator[tuple[str, Any, Any]]:
-    """Where two values differ."""
+    """Yield where two values differ."""
     if same(a, b):
         return
     if isinstance(a, dict) and isinstance(b, dict):

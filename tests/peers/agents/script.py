@@ -1,7 +1,8 @@
-"""What every peer is made to say, and who is at work. Needs nothing but the standard library: each peer has its own.
+"""The script that every peer follows, and a count of its agents. Needs only the standard library: each peer has its
+own.
 
-A server program takes its port as the only argument. The first word of the last user message chooses the feature.
-``GET /probe`` tells how many agents began, and how they ended: that is how the driver sees what a hang-up does.
+A server program takes its port as the only argument. The first word of the last user message chooses the feature. ``GET
+/probe`` tells how many agents began, and how they ended: so the driver sees the effect of a disconnect.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ YIELDING = os.environ.get("PEER_YIELDING") == "1"
 
 
 async def many_words() -> AsyncIterator[str]:
-    """The deltas of the benchmark, the same from every server."""
+    """Yield the deltas of the benchmark, the same from every server."""
     for i in range(DELTAS):
         yield f"word{i} "
         if YIELDING:
@@ -49,7 +50,7 @@ async def many_words() -> AsyncIterator[str]:
 
 
 def feature_of(text: str) -> str:
-    """The feature that a user asks for."""
+    """Return the feature that a user asks for."""
     first, _, _ = text.partition(" ")
     return first if first in FEATURES else "many"
 
@@ -71,7 +72,7 @@ class Probe:
         self.counts["ended"] += 1
 
     async def ticks(self) -> AsyncIterator[str]:
-        """A minute of ticks; who hangs up should stop it."""
+        """Yield ticks for a minute. A disconnect should end them."""
         async with self.at_work():
             for _ in range(600):
                 self.counts["ticks"] += 1

@@ -1,4 +1,4 @@
-"""What LangGraph has and the script does not show. Runs in LangGraph's environment, and fails at an assert."""
+"""Check features of LangGraph that the script does not show. Runs in its environment, and fails at an assert."""
 
 from __future__ import annotations
 

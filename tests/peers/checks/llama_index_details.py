@@ -1,4 +1,4 @@
-"""What LlamaIndex has and the script does not show. Runs in LlamaIndex's environment, and fails at an assert."""
+"""Check features of LlamaIndex that the script does not show. Runs in its environment, and fails at an assert."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _properties(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def essence(messages: list[ChatMessage], kept: frozenset[str]) -> list[Any]:
-    """Return what must come back, flat, so that it does not matter how contents are grouped to messages."""
+    """Return the values that must come back, as a flat list: the grouping into messages does not matter."""
     return [part for message in messages for content in message.contents for part in _parts(message, content, kept)]
 
 

@@ -1,4 +1,7 @@
-"""What the OpenAI Agents SDK has and the script does not show. Runs in its environment, and fails at an assert."""
+"""Check features of the OpenAI Agents SDK that the script does not show.
+
+Runs in its environment, and fails at an assert.
+"""
 
 from __future__ import annotations
 
@@ -80,7 +83,7 @@ billing.handoffs = [assistant]  # back again: a cycle
 
 
 def client(store: Path) -> Any:
-    """Return a client of a new app: what it continues has been stored."""
+    """Return a client of a new app, which continues stored threads."""
     return client_for(App(openai_agents.agent(assistant), store=str(store)))
 
 

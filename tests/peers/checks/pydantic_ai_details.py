@@ -1,4 +1,4 @@
-"""What pydantic-ai has and the script does not show. Runs in its environment, and fails at an assert."""
+"""Check features of pydantic-ai that the script does not show. Runs in its environment, and fails at an assert."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ notices: list[Notice] = []
 
 
 def client(store: Path) -> Any:
-    """Return a client of a new app: what it continues has been stored."""
+    """Return a client of a new app, which continues stored threads."""
     return client_for(App(pydantic_ai.agent(agent), store=str(store), warn=notices.append))
 
 

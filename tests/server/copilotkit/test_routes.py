@@ -33,7 +33,7 @@ def make(agent: Any = None, **options: Any) -> App:
 
 
 def page_input(thread_id: str = "t", run_id: str = "r", **members: Any) -> dict[str, Any]:
-    """The input of a CopilotKit page: a client of AG-UI 0.x, which declares no version."""
+    """Return the input of a CopilotKit page: a client of AG-UI 0.x, which declares no version."""
     body = run_input(thread_id, run_id, protocolVersion=..., **members)
     return {"tools": [], "context": [], "forwardedProps": {}, "state": {}, **body}
 

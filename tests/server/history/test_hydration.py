@@ -347,12 +347,12 @@ async def test_activities_are_in_the_snapshot_and_can_be_patched_on_act_8(open_s
 
 
 def check_same(joined: Conversation, logged: Conversation) -> None:
-    """The same, but for what only the log tells: earlier runs, and what this one was when nobody was there."""
+    """Compare two conversations, without the data that only the log has: earlier runs and earlier events."""
     assert joined.messages == logged.messages
     assert joined.state == logged.state
     mine, theirs = joined.runs[-1], logged.runs[-1]
-    # A call that was answered before it was made, and the answer dropped again, is one without an answer to who joins
-    # in between: see the losses of ``hydration``.
+    # If a call was answered before it was made, and the answer was dropped again, a client that joins in between sees
+    # no answer: see the losses of ``hydration``.
     reported = logged.pending_tool_calls
     pending = [c for c in joined.pending_tool_calls if c in reported or theirs.calls.get(c.id) != "answered"]
     assert pending == reported

@@ -61,7 +61,7 @@ def two(path: Path, agent: Any, **options: Any) -> Generator[tuple[Server, Serve
 
 
 def notes(path: Path, since: float | None = None) -> int:
-    """How many processes are noted to watch something, now or since some time."""
+    """Return how many processes are registered as viewers, now or after a time."""
     db = sqlite3.connect(path)
     try:
         count = "SELECT count(*) FROM viewers WHERE until > ?"

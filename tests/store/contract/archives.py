@@ -62,7 +62,7 @@ async def archive_of(store: Store, thread_id: str = "t", scope: str = "a") -> Th
 
 
 async def seen(store: Store, thread_id: str = "t", scope: str = "a") -> list[object]:
-    """Return all that the API of a store tells of a thread."""
+    """Return everything that the API of a store returns about a thread."""
     summary = await store.thread(scope, thread_id)
     runs = await store.runs(scope, thread_id)
     archive = await archive_of(store, thread_id, scope)

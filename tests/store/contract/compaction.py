@@ -14,7 +14,7 @@ async def run_of(store: Store, run_id: str) -> RunRecord:
 
 
 class CompactionContract(StoreTest):
-    """What a store does with runs that ended long ago."""
+    """The treatment of runs that ended long ago."""
 
     COMPACTS = True
     """Whether the store compacts."""

@@ -48,7 +48,7 @@ async def fits(store: Store, size: int) -> bool:
 
 
 class InputsContract(StoreTest):
-    """What a store does with requests."""
+    """The treatment of requests."""
 
     async def test_an_input_is_returned_as_the_same_json(self, store: Store):
         history = [message(number) for number in range(60)]

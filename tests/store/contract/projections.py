@@ -24,7 +24,7 @@ async def end(store: Store, run_id: str, new: RunProjection | None, thread_id: s
 
 
 class ProjectionsContract(StoreTest):
-    """What a store does with projections."""
+    """The treatment of projections."""
 
     async def test_a_projection_is_stored_with_the_end_of_its_run(self, store: Store):
         await end(store, "r1", projection(b"one", b"[1]"))

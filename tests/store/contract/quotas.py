@@ -1,4 +1,4 @@
-"""What a scope holds, quotas, and retention per scope."""
+"""The usage of a scope, quotas, and retention per scope."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Clock:
         return self.now
 
     def monotonic(self) -> float:
-        """Return the time of the clock that nobody sets."""
+        """Return the time of the monotonic clock, which is never set."""
         return self.now - self._stepped
 
     def step(self, seconds: float) -> None:

@@ -21,7 +21,7 @@ def document_of_50_kb() -> dict[str, Any]:
 
 
 def patched(old: Any, new: Any) -> list[dict[str, Any]]:
-    """The patch from old to new, once it is known to be right and to have left both alone."""
+    """Return the patch from old to new, after checking that it is right and that both are unchanged."""
     before = copy.deepcopy((old, new))
     patch = make_patch(old, new)
     assert json_equal(apply_patch(old, patch), new)

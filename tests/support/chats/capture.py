@@ -42,7 +42,7 @@ class Scenario:
 
 
 def plain(value: Any) -> Any:
-    """A chat value as JSON: what it is, and what is not as usual; what it was made from is left out."""
+    """Return a chat value as JSON: its type and the fields that are not defaults, without the raw representation."""
     if isinstance(value, bytes):
         return f"base64:{base64.b64encode(value).decode()}"
     if isinstance(value, list | tuple):
@@ -64,7 +64,7 @@ def plain(value: Any) -> Any:
 
 
 class _Recorder:
-    """Wrap an agent; keep its input and what it yields."""
+    """Wrap an agent; keep its input and the values that it yields."""
 
     def __init__(self, agent: Callable[[Any], Any]) -> None:
         self._agent = agent
@@ -141,7 +141,7 @@ async def _turn(client: ChatClient, conversation: list[ChatMessage], options: Ch
 
 
 def _shown(update: ChatUpdate) -> Any:
-    """An update by the type of its event, and what it holds; the event itself is under 6."""
+    """Return an update as the type of its event and its contents; the event itself is under 6."""
     event = update.raw_representation
     shown = {} if event is None else {"of": event.type}
     shown |= {"role": update.role, "message_id": update.message_id, "contents": plain(update.contents)}
@@ -149,7 +149,7 @@ def _shown(update: ChatUpdate) -> Any:
 
 
 def _runs(inputs: list[Any], seen: list[Any], events: list[Any]) -> list[dict[str, Any]]:
-    """What passed in each run of a turn, in the order of the points."""
+    """Return the captures of each run of a turn, in the order of the points."""
     pieces: list[list[Any]] = []
     for event in events:
         if event["type"] == "RUN_STARTED":

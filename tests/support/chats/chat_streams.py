@@ -21,7 +21,7 @@ async def stream(
     prefix: str = "new",
     **options: Any,
 ) -> list[Event]:
-    """The events of some updates, verified with the producer's duties. New ids are new-0, new-1 and so on."""
+    """Return the events of some updates, verified by the rules for producers. New ids are new-0, new-1 and so on."""
     ids = iter(f"{prefix}-{n}" for n in range(1000))
     source = as_event_stream(updates, input or run_input(), new_id=lambda: next(ids), **options)
     events = [event async for event in source]
@@ -47,7 +47,7 @@ def chat_update(
 
 
 def without_boundaries(events: list[Event]) -> list[Event]:
-    """What a run that finished said between its boundaries."""
+    """Return the events of a finished run between its boundaries."""
     assert isinstance(events[0], RunStartedEvent)
     assert isinstance(events[-1], RunFinishedEvent)
     return events[1:-1]

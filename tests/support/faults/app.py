@@ -67,7 +67,7 @@ class Beat:
 
 
 async def recorded(run: Any, props: Any) -> None:
-    """A run with something of everything, and no ids but its own."""
+    """Send items of every kind, with ids that the agent chooses."""
     beat = Beat(props)
     for turn in range(props.get("turns", 1)):
         async with run.step(f"plan {turn}"):
@@ -105,7 +105,7 @@ async def talk(run: Any, props: Any) -> None:
 
 
 async def counted(run: Any, props: Any) -> None:
-    """Says once in a file that it was called."""
+    """Note in a file that the agent was called."""
     note("calls", f"{run.thread_id} {run.run_id}")
     await run.say("before", message_id="before")
     await reached(props.get("valve"), 1)
@@ -131,7 +131,7 @@ async def ask(run: Any, props: Any) -> None:
 
 
 async def converse(run: Any, props: Any) -> None:
-    """Talks, leaves a call to the front end, and talks on when it is answered."""
+    """Send text, leave a call to the front end, and send more text when it is answered."""
     note("conversed", f"{run.thread_id} {run.run_id}")
     last = run.messages[-1]
     is_answer = last.role == "tool"
@@ -148,7 +148,7 @@ async def converse(run: Any, props: Any) -> None:
 
 
 async def everything_open(run: Any, props: Any) -> None:
-    """Leaves everything open that can be open, and waits for ever."""
+    """Open an item of every kind, and wait for ever."""
     async with run.step("outer"), run.step("inner"), run.reasoning() as reasoning:
         await reasoning.write("hm")
         async with run.subagent("helper") as helper, helper.text() as theirs:
@@ -166,12 +166,12 @@ ACTS: dict[str, Callable[[Any, Any], Awaitable[None]]] = {
 
 
 async def agent(run: Any) -> None:
-    """What the input says."""
+    """Act as the input says."""
     await ACTS[run.forwarded_props["act"]](run, run.forwarded_props)
 
 
 class Announced(uvicorn.Server):
-    """Tells its port when it listens."""
+    """Writes its port to a file when it listens."""
 
     port_file = Path()
 

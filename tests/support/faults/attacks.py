@@ -1,4 +1,4 @@
-"""Attack a server that measures itself, and count what the attack costs it while other clients are served."""
+"""Attack a server that measures itself, and measure the costs of the attack while other clients are served."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class Attacks:
         return request
 
     def summary(self) -> dict[str, object]:
-        """What was measured, for the report."""
+        """Return the measurements, for the report."""
         return {
             "count": self.count,
             "runs_of_others_meanwhile": self.served,

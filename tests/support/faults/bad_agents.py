@@ -343,7 +343,7 @@ def never_ends_in_a_thread(run: Any) -> Any:
 
 
 def build(folder: Path) -> Any:
-    """All of them, each below its name."""
+    """Return an app with all bad agents, each below its name."""
     from starlette.applications import Starlette
 
     root = Starlette()

@@ -22,7 +22,7 @@ def _input(**members: Any) -> dict[str, Any]:
 
 
 def _raw(name: str, text: str) -> bytes:
-    """An input whose member ``name`` is this text."""
+    """Return an input whose member ``name`` is this text."""
     return json.dumps(_input(**{name: "@@"})).encode().replace(b'"@@"', text.encode("utf-8", "surrogatepass"), 1)
 
 

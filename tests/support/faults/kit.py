@@ -24,7 +24,7 @@ from aguila.codec.sse import SSEParser
 LONG = os.environ.get("AGUILA_FAULTS") == "long"
 PATIENCE = 120.0
 
-# What a server logs when it meets what it was not written for.
+# Parts of log lines that only a bug causes.
 _BUGS = (
     "never retrieved",
     "never awaited",
@@ -48,7 +48,7 @@ def scaled(short: int, long: int) -> int:
 
 
 def report(what: str, **counts: object) -> None:
-    """Print what was done; ``make faults`` shows it."""
+    """Print the counts of a test; ``make faults`` shows them."""
     print(f"{what}: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items()))
 
 
@@ -187,7 +187,7 @@ class _Answer:
         self.length: int | None = None
 
     def feed(self, data: bytes) -> bytes:
-        """The bytes of the body that these bring."""
+        """Return the bytes of the body in this data."""
         rest = self._rest
         rest += data
         found = bytearray()
@@ -225,7 +225,7 @@ class _Answer:
 
 
 class Viewer:
-    """Follows a thread by a bare socket, from after a sequence number. It holds the events that came whole."""
+    """Follows a thread by a bare socket, from after a sequence number. It holds the complete events."""
 
     def __init__(self, thread_id: str, after: int = 0, host: str = "127.0.0.1") -> None:
         self.thread_id = thread_id
@@ -238,11 +238,11 @@ class Viewer:
         self.received = 0
         """Bytes, heads included, of the last connection."""
         self.last_words: list[bytes] | None = None
-        """What came without a number of its own; None lets the viewer take that for a repeat, and fail."""
+        """Events without a number of their own. If it is None, the viewer fails at such an event, as at a repeat."""
         self.on_event: Callable[[], None] = lambda: None
         self.before_read: Callable[[], Awaitable[None]] | None = None
         self.most = 65536
-        """How much it reads at a time."""
+        """How many bytes it reads at a time."""
 
     @property
     def last(self) -> int:
@@ -259,7 +259,7 @@ class Viewer:
         return await self._exchange(port, f"POST / HTTP/1.1\r\n{head}", content, **limits)
 
     async def follow(self, port: int, **limits: Any) -> _Answer:
-        """Go on after the last event that came whole."""
+        """Continue after the last complete event."""
         cursor = f"Last-Event-ID: {self._cursor}\r\n" if self.last else ""
         return await self._exchange(
             port, f"GET /threads/{self.thread_id}/events?protocolVersion=1.1 HTTP/1.1\r\n{cursor}", **limits
@@ -281,7 +281,7 @@ class Viewer:
         cut_events: int | None = None,
         survives: bool = False,
     ) -> _Answer:
-        """One request. It is cut after so many bytes of the answer, or so many events; ``survives`` a dying server."""
+        """Send one request. It is cut after so many bytes or events of the answer; ``survives``: the server may die."""
         self.connections += 1
         self.received = 0
         answer, parser = _Answer(), SSEParser()

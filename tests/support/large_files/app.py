@@ -1,7 +1,7 @@
-"""A server that measures itself: how long its event loop was held, and how much its memory grew.
+"""A server that measures itself: how long its event loop was blocked, and how much its memory grew.
 
-Run as a program it serves ``PORT``, with the threads in ``STORE``. ``POST /measure`` gives the figures since the last
-time, and begins anew.
+Run as a program it serves ``PORT``, with the threads in ``STORE``. ``POST /measure`` returns the figures since the last
+one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aguila.store import MemoryStore
 
 TICK = 0.002
 IMAGE = random.Random(1).randbytes(20 << 20)
-"""What the agent has to send: its own, and here before anything is measured."""
+"""The file that the agent sends. It is made before anything is measured."""
 
 
 class Probe:
@@ -53,7 +53,7 @@ class Probe:
             asked, by_loop, by_all = time.monotonic(), time.thread_time(), time.process_time()
             await asyncio.sleep(TICK)
             if resets != self._resets:
-                continue  # to collect and to trim takes as long as a request may, and is no request's fault
+                continue  # collecting and trimming take long, and belong to no request
             self.late = max(self.late, time.monotonic() - asked - TICK)
             self.worked = max(self.worked, time.thread_time() - by_loop)
             self.held = max(self.held, time.process_time() - by_all)
@@ -76,7 +76,7 @@ def _memory(name: str) -> int:
 
 
 async def agent(run: Any) -> Any:
-    """Looks at every file it is sent; sends one back, as a result, if it is asked to."""
+    """Read every file of the request; send a file as a result if the request asks for it."""
     message = (await run.chat_messages())[-1]
     sizes = [len(content.data) for content in message.contents if isinstance(content, DataContent)]
     yield json.dumps(sizes)

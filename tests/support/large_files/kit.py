@@ -1,7 +1,7 @@
 """Large files through a server that measures itself (``large_files.app``), in a process of its own.
 
-What is measured: the memory that the process grew by at its peak, and how long its event loop was held. Each function
-carries a file of ``SIZE`` bytes one way and gives the figures of the server.
+What is measured: the memory that the process grew by at its peak, and how long its event loop was blocked. Each
+function sends a file of ``SIZE`` bytes in one way and returns the figures of the server.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Measured:
             return b"".join(response.iter_raw())
 
     def figures(self) -> dict[str, Any]:
-        """What was seen since this was asked for last."""
+        """Return the figures since the last call."""
         return self.client.post("/measure").json()
 
     def close(self) -> None:
@@ -72,7 +72,7 @@ class Measured:
 
 
 def image(size: int) -> bytes:
-    """Bytes that no pass over them can take a short way through."""
+    """Return random bytes, which nothing can process in a shorter way."""
     return random.Random(size).randbytes(size)
 
 
@@ -97,7 +97,7 @@ def events(stream: bytes) -> list[dict[str, Any]]:
 
 
 def check(stream: bytes, sizes: list[int], back: int = 0) -> None:
-    """See that the agent had files of these sizes, and that the one it sent back is whole."""
+    """Check that the agent had files of these sizes, and that the file it sent back is complete."""
     found = events(stream)
     assert found[-1]["type"] == "RUN_FINISHED", found[-1]
     [text] = [event["delta"] for event in found if event["type"] == "TEXT_MESSAGE_CONTENT"]
@@ -109,13 +109,13 @@ def check(stream: bytes, sizes: list[int], back: int = 0) -> None:
 
 
 def come_in(server: Measured) -> dict[str, Any]:
-    """A request that holds a file, and an agent that asks for its bytes."""
+    """Send a request with a file to an agent that reads its bytes."""
     check(server.post(request("in", [image(SIZE)])), [SIZE])
     return server.figures()
 
 
 def ten_come_in(server: Measured) -> dict[str, Any]:
-    """Ten files in one message."""
+    """Send ten files in one message."""
     check(server.post(request("ten", [image(SIZE // 10)] * 10)), [SIZE // 10] * 10)
     return server.figures()
 
@@ -139,14 +139,14 @@ def go_out(server: Measured) -> dict[str, Any]:
 
 
 def replay(server: Measured) -> dict[str, Any]:
-    """The same, read again from the log."""
+    """Read a sent file again from the log."""
     go_out(server)
     check(server.get("/threads/thread%20of%20out/events?protocolVersion=1.1"), [1], SIZE)
     return server.figures()
 
 
 def ten_at_once(server: Measured, size: int = SIZE) -> dict[str, Any]:
-    """Ten requests at once, each with a file, each answered with one."""
+    """Send ten requests at once, each with a file and answered with one."""
     data = image(size)
     bodies = [request(f"run {number}", [data], back=size) for number in range(10)]
     server.figures()

@@ -18,7 +18,7 @@ def of_type(events: list[Json], type_: str) -> list[Json]:
 
 
 def history(events: list[Json], said: str = "Hi") -> list[Json]:
-    """The conversation after some events, as a client sends it again."""
+    """Return the conversation after some events, as a client sends it again."""
     first = decode(json.dumps({"id": "m1", "role": "user", "content": said}), UserMessage)
     return json.loads(encode(consume(events, messages=[first]).messages))
 
@@ -29,7 +29,7 @@ def next_turn(thread: Any, before: list[Json], run_id: str = "r2", **members: An
 
 
 def result_in(provider: str, sent: Json) -> Any:
-    """The results of tools in a request, as the provider is given them."""
+    """Return the results of tools in a request, as the provider is given them."""
     match provider:
         case "openai chat":
             return [one["content"] for one in sent["messages"] if one["role"] == "tool"]
@@ -53,7 +53,7 @@ def resumed(thread: Any, events: list[Json], run_id: str = "r2", payload: Any = 
 
 
 def blocks(*made: Json, stop: str = "end_turn", usage: Json | None = None, ends: bool = True) -> tuple[int, bytes]:
-    """An answer of Anthropic with these blocks, as they stand in a message."""
+    """Return an answer of Anthropic with these blocks, as they stand in a message."""
     counts = {"input_tokens": 1, "output_tokens": 1} if usage is None else usage
     message = {"id": "msg", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": counts}
     events: list[Json] = [{"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None}}]
@@ -84,7 +84,7 @@ def use(call_id: str, city: str) -> Json:
 
 
 def parts(*made: Json, finish: str | None = "STOP", usage: Json | None = None) -> tuple[int, bytes]:
-    """An answer of Gemini, one part after the other."""
+    """Return an answer of Gemini, one part after the other."""
     events: list[Json] = [{"candidates": [{"content": {"role": "model", "parts": [part]}}]} for part in made]
     if usage is not None:
         events = [{**event, "usageMetadata": usage} for event in events]
@@ -98,7 +98,7 @@ def call_part(city: str, **more: Any) -> Json:
 
 
 def items(*made: Json) -> tuple[int, bytes]:
-    """An answer of Responses with these items, each begun and done."""
+    """Return an answer of Responses with these items, each begun and done."""
     whole = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "tools": []}
     whole |= {"parallel_tool_calls": True, "tool_choice": "auto", "status": "completed", "usage": None}
     events: list[Json] = [{"type": "response.created", "response": {**whole, "status": "in_progress"}}]

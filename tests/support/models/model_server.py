@@ -1,8 +1,8 @@
 """Model servers on the loopback, and agents of every provider that talk to them.
 
-``aimock`` is a server that nobody here wrote. ``Recorded`` answers with streams in each provider's format, written
-by us after the types of its SDK, for what aimock lacks; it keeps the requests that came, as does a ``Relay`` in front
-of any other.
+``aimock`` is a server of another project. ``Recorded`` answers with streams in each provider's format, written by us
+after the types of its SDK, for what aimock lacks; it keeps the requests that came, as does a ``Relay`` in front of any
+other.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Answer = tuple[int, bytes | list[bytes | threading.Event | str]]
 
 
 def agent_for(provider: str, url: str, /, **options: Any) -> Any:
-    """An agent of a provider, over its official SDK, that talks to the server at ``url``.
+    """Return an agent of a provider, over its official SDK, that talks to the server at ``url``.
 
     Each run has a client of its own, closed with it: a test leaves no connection behind.
     """
@@ -92,7 +92,7 @@ def agent_for(provider: str, url: str, /, **options: Any) -> Any:
 
 
 def turn_fixtures() -> list[Json]:
-    """What aimock answers, by what the user says."""
+    """Return the answers of aimock, by the message of the user."""
     made: list[Json] = [
         {"match": {"userMessage": "hello"}, "response": {"content": "Hi there, friend!"}},
         {"match": {"userMessage": "think"}, "response": {"content": "42.", "reasoning": "Let me think."}},
@@ -197,7 +197,7 @@ class _Serving:
 
 
 class Recorded:
-    """Answers requests in order with what it was given, and keeps the requests."""
+    """Answers requests in order with the given answers, and keeps the requests."""
 
     def __init__(self, answers: list[Answer]) -> None:
         self.requests: list[Json] = []
@@ -222,7 +222,7 @@ class Recorded:
                 self.send_header("transfer-encoding", "chunked")
                 self.end_headers()
                 self.close_connection = True
-                with suppress(ConnectionError):  # who asked may have gone
+                with suppress(ConnectionError):  # the client may have disconnected
                     for piece in answer:
                         if isinstance(piece, threading.Event):
                             assert piece.wait(60)
@@ -257,7 +257,7 @@ def sse(events: list[Json], *, named: bool = False, done: bool = False) -> Answe
 
 
 def frames(answer: Answer) -> list[bytes]:
-    """An answer as the frames that it consists of."""
+    """Return an answer as the frames that it consists of."""
     body = answer[1]
     assert isinstance(body, bytes)
     return [frame + b"\n\n" for frame in body.split(b"\n\n") if frame != b""]

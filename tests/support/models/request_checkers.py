@@ -1,4 +1,4 @@
-"""What each provider demands of a request, as checks. Nothing here knows how we make requests.
+"""Check requests by the rules of each provider. Nothing here knows how we make requests.
 
 Each function gives what is wrong, as sentences that begin with the rule's id; an empty list means that the rules accept
 the request. ``SOURCES`` says where each rule is from: the provider's documentation, the constraints that the types of
@@ -399,7 +399,7 @@ def _anthropic_block(block: Block, role: str) -> Problems:
 
 
 def from_gemini_wire(body: Block) -> Block:
-    """A request as the SDK sends it, in the names that the SDK is given it in."""
+    """Convert a request that the SDK has sent to the member names of the SDK's arguments."""
     tools = [
         {
             "function_declarations": [_renamed(one, inside=False) for one in tool["functionDeclarations"]],
@@ -465,7 +465,7 @@ def check_gemini(request: Block) -> Problems:
 
 
 def _gemini_signatures(contents: list[Block]) -> Problems:
-    """The current turn is what follows the last words of the user; a content of the model in it is a step."""
+    """Check the signatures after the user's last message. Each content of the model there is a step."""
     wrong: Problems = []
     for index in range(len(contents) - 1, -1, -1):
         parts = contents[index]["parts"]
@@ -510,7 +510,7 @@ _GEMINI_KEYWORDS = {
 
 
 def check_gemini_schema(schema: Any) -> Problems:
-    """The schema of a function's parameters, for Gemini."""
+    """Check the schema of a function's parameters, for Gemini."""
     if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         return ["G-5 the root of a schema is an object with properties"]
     inner = {name: value for name, value in schema.items() if name != "$defs"}
@@ -573,7 +573,7 @@ def _names(names: list[str], pattern: re.Pattern[str], rule: str, unique: str) -
 
 
 def check_root_schema(schema: Any) -> Problems:
-    """The schema of a tool's input, for OpenAI and Anthropic."""
+    """Check the schema of a tool's input, for OpenAI and Anthropic."""
     if not isinstance(schema, dict) or schema.get("type") != "object" or not isinstance(schema.get("properties"), dict):
         return ["O-2 the root of a schema is an object with properties"]
     combined = ("anyOf", "oneOf", "allOf", "enum", "const", "not")

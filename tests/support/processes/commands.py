@@ -62,7 +62,7 @@ class Command(Peer):
         return self._log.read_text()
 
     def terminate(self) -> int:
-        """Ask it to stop, as a supervisor does; gives its exit status."""
+        """Ask the process to stop, as a supervisor does; return its exit status."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(DEADLINE)
 

@@ -23,7 +23,7 @@ CLIENTS = FOLDER.parent / "clients"
 
 
 def node_path(folder: Path = FOLDER) -> str:
-    """The node binary; the packages of a folder are installed if they were not."""
+    """Return the node binary; the packages of a folder are installed if they were not."""
     node = shutil.which("node")
     if node is None:
         _unavailable("node is not installed")

@@ -1,4 +1,4 @@
-"""A SQLite store that holds every feature of the demo, and all that the API tells of it."""
+"""A SQLite store that holds every feature of the demo, and the responses of the API about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aguila.cli.demo import FEATURES, agent
 from aguila.store import SQLiteStore
 
 Demo = tuple[Path, dict[str, Any], list[str]]
-"""The store, what the API tells of it, and the ids of its files."""
+"""The store, the responses of the API about it, and the ids of its files."""
 
 
 def served(path: Path) -> Any:
@@ -56,7 +56,7 @@ def show_features(server: Server) -> list[str]:
 
 
 def seen(server: Server, files: list[str]) -> dict[str, Any]:
-    """Return all that the API tells."""
+    """Return the responses of the API."""
     threads = server.get("/threads?limit=100").json()
     found: dict[str, Any] = {"/threads": threads["threads"]}
     for summary in threads["threads"]:

@@ -1,4 +1,4 @@
-"""Store a run of many events without an agent: what a page shows of it takes long enough."""
+"""Store a run of many events without an agent, because the page takes long enough to show it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BATCH = 500
 
 
 def long_run(size: int) -> Iterator[dict[str, Any]]:
-    """A valid run of about ``size`` events: texts, reasoning, calls with results, steps, subagents and state."""
+    """Yield a valid run of about ``size`` events: texts, reasoning, calls with results, steps, subagents and state."""
     yield {"type": "RUN_STARTED", "threadId": THREAD, "runId": RUN, "protocolVersion": "1.1"}
     yield {"type": "STATE_SNAPSHOT", "snapshot": {"count": 0, "items": {}}}
     for turn in range(max(1, size // _TURN)):

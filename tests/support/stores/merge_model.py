@@ -138,7 +138,7 @@ class Play:
         return f"{kind}{self.count}"
 
     def sends(self, held: list[Message]) -> list[Message]:
-        """What a client sends that holds these messages."""
+        """Return the messages that a client sends if it holds these."""
         rng = self.rng
         sent = [one for one in held if one.role != "activity"]
         if rng.random() < 0.3:
@@ -175,7 +175,7 @@ class Play:
         return edited
 
     def says(self) -> tuple[list[Event], list[Message]]:
-        """What an agent says in a run, as events and as messages."""
+        """Return the output of an agent in a run, as events and as messages."""
         events: list[Event] = []
         made: list[Message] = []
         for _ in range(self.rng.randrange(4)):

@@ -17,7 +17,7 @@ from waiting import wait_until
 from stores.postgres_cluster import make_folder
 
 _USER = "postgres" if os.getuid() == 0 else None
-"""Who runs PgBouncer, which refuses to run as root."""
+"""The user that runs PgBouncer, which refuses to run as root."""
 
 
 def find_pgbouncer() -> str | None:

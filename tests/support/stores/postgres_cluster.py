@@ -37,7 +37,7 @@ _SETTINGS = {
 
 
 _USER = "postgres" if os.getuid() == 0 else None
-"""Who runs the server, which refuses to run as root."""
+"""The user that runs the server, which refuses to run as root."""
 
 
 def find_programs() -> Path | None:

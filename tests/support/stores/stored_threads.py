@@ -128,7 +128,7 @@ def make_interrupt(interrupt_id: str, **fields: Any) -> Interrupt:
 
 
 def random_runs(rng: random.Random, size: int, **options: Any) -> tuple[list[Event], list[Event]]:
-    """The events of a history, and those of one more run, as a server's log has them."""
+    """Return the events of a history, and those of one more run, as a server's log has them."""
     log = list(expand_chunks(random_stream(rng, size, **options)))
     runs: list[list[Event]] = []
     for event in log:

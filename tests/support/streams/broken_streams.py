@@ -97,7 +97,7 @@ def _initial_state(rng: random.Random) -> Any:
 
 
 def _places(value: Any, *, opaque: bool = False) -> Iterator[tuple[Any, Any]]:
-    """Every member and element below a value, as its container and key; what is opaque counts as a leaf."""
+    """Yield every member and element below a value, as its container and key; what is opaque counts as a leaf."""
     if isinstance(value, dict):
         for key in value:
             yield value, key
@@ -125,7 +125,7 @@ def _of_type(events: list[Raw], *types: str) -> list[Raw]:
 
 
 def _inside(rng: random.Random, events: list[Raw]) -> int:
-    """A position after the first event."""
+    """Return a position after the first event."""
     return rng.randrange(min(1, len(events)), len(events) + 1)
 
 
@@ -210,7 +210,7 @@ def _null(rng: random.Random, events: list[Raw]) -> bool:
 
 
 def _null_optional(rng: random.Random, events: list[Raw]) -> bool:
-    """A null where absence is meant, as older peers write it; some are tolerated (ERA-5)."""
+    """Write null for an absent member, as older peers do; some are tolerated (ERA-5)."""
     names = ("rawEvent", "result", "outcome", "parentMessageId", "timestamp", "metadata", "subagentRunId", "name",
              "input", "parentRunId", "usage", "delta", "role", "encryptedValue", "error", "replace")  # fmt: skip
     target = rng.choice(events)
@@ -300,7 +300,7 @@ def _unknown_member(rng: random.Random, events: list[Raw]) -> bool:
 
 
 def _unknown_value(rng: random.Random, events: list[Raw]) -> bool:
-    """A value that a later version of the protocol may know: of a role, a subtype, a kind of part, source, outcome."""
+    """Use a value of a later version: a role, a subtype, a kind of part, a source, an outcome."""
     choices: list[Callable[[], bool]] = [
         lambda: _set(rng, _of_type(events, "TEXT_MESSAGE_START", "TEXT_MESSAGE_CHUNK"), "role", "narrator"),
         lambda: _set(rng, _of_type(events, "REASONING_MESSAGE_START"), "role", "assistant"),
@@ -364,7 +364,7 @@ PARTS: tuple[Any, ...] = (
 
 
 def _contents(events: list[Raw]) -> list[Raw]:
-    """What may hold a list of parts."""
+    """Return the objects that may have a list of parts."""
     messages = _find(events, lambda raw: raw.get("role") in ("user", "tool") and "content" in raw)
     return [*_of_type(events, "TOOL_CALL_RESULT"), *messages]
 
@@ -537,7 +537,7 @@ def _binary(rng: random.Random, events: list[Raw]) -> bool:
 
 
 def _tolerated_null(rng: random.Random, events: list[Raw]) -> bool:
-    """The nulls of ERA-5, and their neighbours that are not on its list."""
+    """Write one of the nulls of ERA-5, or a similar one that is not on its list."""
     media = {"type": rng.choice(("image", "text")), "source": {"type": "url", "value": "u"}, "metadata": None}
     if media["type"] == "text":
         media = {"type": "text", "text": "x", "metadata": None}

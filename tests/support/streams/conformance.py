@@ -77,7 +77,7 @@ _MISSING = object()
 
 @dataclass
 class Seen:
-    """What an application saw of a stream. ``rule`` is why the stream was refused, if it was."""
+    """The result of a stream for an application. ``rule`` is why the stream was refused, if it was."""
 
     rule: str | None = None
     error: str = ""
@@ -90,12 +90,12 @@ class Seen:
 
 
 def load_cases() -> list[dict[str, Any]]:
-    """All cases, or none where the corpus is not there."""
+    """Return all cases; none if the corpus is missing."""
     return [json.loads(path.read_text("utf-8")) for path in sorted(STREAMS.glob("*.json"))]
 
 
 def expectations(case: dict[str, Any]) -> dict[str, Any]:
-    """What we hold a case to."""
+    """Return the expectations that are checked for a case."""
     wanted = dict(case["expect"])
     wanted.update(case.get("expectOverrides", {}).get("typescript", {}))  # one case: a real check of order
     wanted.pop("intentional", None)
@@ -105,7 +105,7 @@ def expectations(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def failures(case: dict[str, Any], seen: Seen) -> list[str]:
-    """Every expectation of the case that what was seen does not meet."""
+    """Return the expectations of the case that the result does not meet."""
     wanted = expectations(case)
     bad: list[str] = []
 

@@ -18,18 +18,18 @@ def varint(number: int) -> bytes:
 
 
 def field(slot: int, *payload: bytes | str) -> bytes:
-    """A length-delimited field."""
+    """Return a length-delimited field."""
     body = b"".join(part.encode() if isinstance(part, str) else part for part in payload)
     return varint(slot << 3 | 2) + varint(len(body)) + body
 
 
 def number(slot: int, value: int) -> bytes:
-    """A varint field."""
+    """Return a varint field."""
     return varint(slot << 3) + varint(value)
 
 
 def base(type_number: int, *more: bytes) -> bytes:
-    """The base of an event, without its type's bytes where the number is 0."""
+    """Return the base of an event, without its type's bytes where the number is 0."""
     return field(1, number(1, type_number) if type_number else b"", *more)
 
 
@@ -38,7 +38,7 @@ def framed(body: bytes) -> bytes:
 
 
 def read(body: bytes, *, compat: str = "off") -> tuple[list[Event], list[Notice]]:
-    """The events and the notices of one frame."""
+    """Return the events and the notices of one frame."""
     notices: list[Notice] = []
     events = ProtobufDecoder(warn=notices.append, compat=compat).feed(framed(body))  # type: ignore[arg-type]
     return events, notices

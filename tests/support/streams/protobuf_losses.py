@@ -11,13 +11,13 @@ from aguila.protocol import Event
 
 
 def after_protobuf(event: Event) -> Event:
-    """The event as it is after a passage over the wire."""
+    """Return the event as it is after a passage over the wire."""
     (read,) = EventDecoder(warn=_unexpected, compat="off").feed(encode(lossy(msgspec.json.decode(encode(event)))))
     return read
 
 
 def lossy(document: dict[str, Any]) -> dict[str, Any]:
-    """The JSON form of an event as it is after a passage over the wire."""
+    """Return the JSON form of an event as it is after a passage over the wire."""
     document = _without_empty(document, "usage")
     if "outcome" in document:
         outcome = _without_empty(document["outcome"], "pendingToolCallIds", "interruptIds")

@@ -93,7 +93,7 @@ def random_stream(
     surrogates: bool = True,
     without: Collection[str] = (),
 ) -> list[Event]:
-    """A valid stream of about ``size`` events, the same for the same ``rng``.
+    """Return a valid stream of about ``size`` events, the same for the same ``rng``.
 
     ``without`` leaves things out: ``"failures"`` (RUN_ERROR), or any method of ``_Scribe.step_forward`` by its name,
     such as ``"messages_snapshot"``.
@@ -184,7 +184,7 @@ class _Scribe:
         return self.rng.choice(self.words)
 
     def id(self, pool: str) -> str:
-        """An id of the pool, often one used before; with collisions sometimes one that every pool has."""
+        """Return an id of the pool, often one used before; with collisions sometimes one that every pool has."""
         rng = self.rng
         if self.collisions and rng.random() < 0.12:
             chosen = f"shared-{rng.randrange(2)}"
@@ -200,7 +200,7 @@ class _Scribe:
         return self.owners.setdefault(id, self.rng.choice(TAGS))
 
     def tag(self, id: str, *, opener: bool = False) -> dict[str, Any]:
-        """The owner of an id, which a continuation may leave out (SUB-9)."""
+        """Return the owner of an id, which a continuation may leave out (SUB-9)."""
         if not opener and self.rng.random() < 0.2:
             return {}
         owner = self.owner(id)
@@ -264,7 +264,7 @@ class _Scribe:
         return AssistantMessage(content=rng.choice((None, self.delta())), **base)
 
     def call_of(self, owner: str | None) -> str:
-        """A call that this owner may make."""
+        """Return a call that this owner may make."""
         call_id = self.id("call")
         if self.owner(call_id) == owner:
             return call_id

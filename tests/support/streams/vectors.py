@@ -28,7 +28,7 @@ class Vector:
 
     @property
     def type(self) -> Any:
-        """What to ask the decoder for."""
+        """The type to decode."""
         return aguila.protocol.Event if self.read_as == "patch" else getattr(aguila.protocol, self.read_as)
 
     @property
@@ -40,7 +40,7 @@ class Vector:
 
     @property
     def pointer(self) -> str:
-        """Where the decoder should say that the problem is."""
+        """The pointer that the error of the decoder must have."""
         return "/delta/0" + self.path if self.read_as == "patch" else self.path
 
     def __str__(self) -> str:

@@ -56,7 +56,7 @@ class Paying:
 
 
 def own_message(call_id: str, message_id: str = "own", content: str = '{"approved":true}') -> dict[str, Any]:
-    """The tool message that CopilotKit adds by itself."""
+    """Return the tool message that CopilotKit adds by itself."""
     return {"id": message_id, "role": "tool", "toolCallId": call_id, "content": content}
 
 
@@ -79,7 +79,7 @@ def results(messages: Messages) -> list[tuple[str, Any]]:
 
 
 def applied(events: Events, messages: Messages) -> Messages:
-    """The messages that a client holds after these events: only what they do to snapshots and results."""
+    """Return the messages that a client holds after these events: only what they do to snapshots and results."""
     for event in events:
         if event["type"] == "MESSAGES_SNAPSHOT":
             messages = list(event["messages"])

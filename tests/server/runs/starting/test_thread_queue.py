@@ -271,12 +271,12 @@ def test_another_scope_cannot_cancel_a_request_that_waits() -> None:
 
 
 def found(answer: Any) -> Any:
-    """The answer, None if it says that there is no such run."""
+    """Return the answer, None if it says that there is no such run."""
     return None if answer.status_code == 404 else answer
 
 
 def waiting(app: App) -> int:
-    """How many runs are admitted."""
+    """Return how many runs are admitted."""
     assert app._service is not None
     return app._service.runs.capacity.total
 
