@@ -1,4 +1,4 @@
-"""Work on large values is done in one thread, and one predicate tells what is large."""
+"""Work on large values is done in one thread, and one predicate decides which values are large."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Payment:
-    """An agent that asks and pays. ``at_payment`` are the records that a process leaves that dies while it pays."""
+    """An agent that asks and pays. ``at_payment`` are the records of a process that dies while it pays."""
 
     def __init__(self, thread: Thread, **options: Any) -> None:
         self.thread = thread

@@ -35,7 +35,7 @@ pytestmark = pytest.mark.anyio
 
 
 def assistant_texts(thread: Thread) -> list[str]:
-    """What a client shows after all runs: the text of each message."""
+    """Return the text of each message that a client shows after all runs."""
     return [
         message.content for message in thread.conversation.messages if message.role == "assistant" and message.content
     ]
@@ -648,7 +648,7 @@ async def test_a_change_of_the_state_after_an_answer_lies_in_its_step(how: str) 
 
 
 async def test_a_branch_opens_only_its_own_steps_again() -> None:
-    """While one is heard, the other has a step open that the earlier run told to its end."""
+    """While one branch is sent, the other has a step open that the earlier run has sent completely."""
     spoken = asyncio.Event()
 
     async def first(run: Any) -> None:
@@ -762,7 +762,7 @@ async def test_an_agent_that_ends_without_coming_to_its_question_ends_quietly(ca
 
 
 async def test_what_is_new_after_an_answer_never_has_an_id_of_an_earlier_run() -> None:
-    """An agent that takes another way to its question must not append to what it said on the first."""
+    """An agent that reaches its question in another way must not append to its earlier messages."""
     texts = ["a", "b"]
 
     async def agent(run: Any) -> None:
@@ -858,7 +858,7 @@ async def test_only_a_clear_yes_is_an_approval(
     assert second.types == ["RUN_STARTED", "TOOL_CALL_RESULT", "RUN_FINISHED"]
     assert second.events[1].tool_call_id == interrupt.tool_call_id
     assert second.events[1].content == (f"deleted {path}" if approved else "refused")
-    # The call stays as it was shown, so its result says what was done instead.
+    # The call stays as it was shown, so its result has the arguments that were used instead.
     told = {"aguila": {"arguments": {"path": path}}} if path != "/a" else None
     assert [one.metadata for one in thread.conversation.messages if one.role == "tool"] == [told]
     calls = [call for message in thread.conversation.messages for call in getattr(message, "tool_calls", None) or ()]

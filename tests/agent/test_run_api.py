@@ -394,7 +394,7 @@ async def test_files_are_read_by_reference_and_the_log_names_none_of_them(caplog
         "cannot load file part: its data is not base64 [MSG-2]",
         "cannot load file part: it is a URL, which is never fetched [IN-8]",
         "cannot load file part: it is a text part [IN-8]",
-    ]  # and nothing of what the parts hold
+    ]  # and nothing of the content of the parts
 
 
 async def test_the_agent_sees_who_asks_and_what_was_let_through() -> None:
@@ -499,7 +499,7 @@ PICTURE = ImagePart(source=UrlSource(value="https://example.com/a.png"))
     ],
 )
 async def test_a_handle_that_is_not_entered_names_the_mistake(make: Any, write: str, maker: str) -> None:
-    """It said "send TEXT_MESSAGE_START first [STR-2]", of which a user of handles knows nothing."""
+    """The error was "send TEXT_MESSAGE_START first [STR-2]", which a user of handles does not understand."""
 
     async def agent(run: Any) -> Any:
         try:

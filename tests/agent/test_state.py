@@ -286,7 +286,7 @@ def test_the_pause_between_comparisons_grows_while_nothing_changes(monkeypatch: 
     monkeypatch.setattr(state_sampler.asyncio, "get_running_loop", lambda: loop)
 
     class Out:
-        """Stands for the output of a run."""
+        """A replacement for the output of a run."""
 
         def __init__(self) -> None:
             writer = EventWriter("t", "r", new_id=lambda: "x", state={})

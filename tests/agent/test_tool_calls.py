@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Till:
-    """A tool that pays, and what it has paid."""
+    """A tool that pays, and its payments."""
 
     def __init__(self) -> None:
         self.paid: list[int] = []

@@ -1,4 +1,4 @@
-"""A turn of a chat at eight points, for each thing that can happen in one: see the files in ``capture``.
+"""A turn of a chat at eight points, for everything that can happen in a turn: see the files in ``capture``.
 
 They are made by this test with AGUILA_WRITE_CAPTURES=1, and compared without.
 """

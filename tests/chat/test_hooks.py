@@ -113,7 +113,7 @@ async def test_a_hook_for_results_knows_the_tool_by_the_call() -> None:
     )
     assert of_type(CustomEvent, events) == [custom("one")]
     results = {e.tool_call_id: e.content for e in of_type(ToolCallResultEvent, events)}
-    assert results == {"c1": "", "c2": "two"}  # who saw a call waits for its answer
+    assert results == {"c1": "", "c2": "two"}  # a client that saw a call waits for its result
 
 
 async def test_a_call_whose_result_a_hook_took_is_not_left_to_the_front_end() -> None:

@@ -613,7 +613,7 @@ async def test_chunks_are_read_as_they_come_and_a_call_is_whole_when_something_e
 
 
 async def test_a_call_cut_off_by_the_end_of_the_stream_is_never_whole() -> None:
-    """TOOL-3: nobody may act on it."""
+    """TOOL-3: an incomplete call must not be executed."""
     for events in (
         [ToolCallChunkEvent(tool_call_id="c", tool_call_name="f", delta="{}")],
         [ToolCallStartEvent(tool_call_id="c", tool_call_name="f"), ToolCallArgsEvent(tool_call_id="c", delta="{}")],

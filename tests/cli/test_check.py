@@ -1,4 +1,4 @@
-"""``aguila check``: every kind of violation, each shown by a recording, and what the command makes of them."""
+"""``aguila check``: every kind of violation, each in a recording, and the reports of the command."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def interrupted(*interrupts: Raw) -> Raw:
 QUESTION = {"id": "i", "reason": "input"}
 ACTIVITY = event("ACTIVITY_SNAPSHOT", messageId="a", activityType="PLAN", content={})
 
-# Each kind of violation that the events of a stream can have: what it is, the events, and exactly what is found.
+# Each kind of violation that the events of a stream can have: its name, the events, and the exact findings.
 KINDS: dict[str, tuple[list[Raw], list[tuple[str, str, int | None]]]] = {
     "an event without a type": (run({"delta": "x"}), [("error", "ENV-1", 1)]),
     "an event that lacks a member": (run(event("TEXT_MESSAGE_END")), [("error", "PROC-2", 1)]),

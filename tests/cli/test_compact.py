@@ -23,7 +23,7 @@ FORMATS: tuple[Format, ...] = get_args(Format)
 
 
 def ignored(notice: Notice) -> None:
-    """Patches that do not apply are part of the stream on purpose."""
+    """Ignore patches that do not apply: they are in the stream on purpose."""
 
 
 def meaning(data: bytes, form: Format) -> object:

@@ -27,7 +27,7 @@ def unexpected(notice: Notice) -> None:
 
 
 def tolerated(notice: Notice) -> None:
-    """Integers that protobuf has no room for."""
+    """Accept notices about integers that protobuf cannot represent."""
     assert notice.rule == "PB-12", notice
 
 

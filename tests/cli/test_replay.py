@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 
 
 def ignored(notice: Notice) -> None:
-    """What was tolerated when it was recorded is tolerated when it is replayed."""
+    """Ignore a notice: recordings are replayed with their faults."""
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def aguila(*arguments: str, folder: Path | None = None) -> subprocess.CompletedP
 
 
 def no_logs(*, as_json: bool) -> None:
-    """The logs of the tests stay as they are."""
+    """Leave the logging of the tests unchanged."""
 
 
 def asking(text: str) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ def test_a_store_that_cannot_be_is_said_so(folder: Path) -> None:
     (folder / "own.py").write_text("import aguila, mine\napp = aguila.App(mine.agent, store='text.db')\n")
     for target in (["mine", "--store", "text.db"], ["own:app"]):
         done = aguila("serve", *target, "--port", "0", folder=folder)
-        assert (done.returncode, done.stdout) == (1, "")  # nothing was promised
+        assert (done.returncode, done.stdout) == (1, "")  # no address was printed
         (line,) = done.stderr.splitlines()
         assert line.startswith("aguila serve: ")
         assert line.endswith("text.db cannot be used as a store: SQLite: file is not a database (SQLITE_NOTADB)")
@@ -234,7 +234,7 @@ def test_every_option_is_in_the_documents() -> None:
 
 
 def test_on_this_machine_it_answers_to_no_foreign_name(folder: Path) -> None:
-    """A page whose name was made to point here would be of the same origin otherwise."""
+    """Otherwise DNS rebinding would give a foreign page the origin of the server."""
     with aguila_serve(folder, "mine:agent", "--allowed-host", "agents.test") as server:
         port = server.url.rpartition(":")[2]
         for host, status in (("evil.example", 403), ("localhost", 200), ("[::1]", 200), ("agents.test", 200)):
@@ -319,7 +319,7 @@ def test_the_commands_that_it_prints_work_and_work_again(folder: Path) -> None:
         done = subprocess.run([*arguments, "-m", "help"], cwd=folder, capture_output=True, text=True, check=False)
         assert all(f"- {keyword}: " in done.stdout for keyword in FEATURES), done
         for second in ("1", "2"):
-            log = server.log.replace("$(date +%s)", second)  # what a shell would do
+            log = server.log.replace("$(date +%s)", second)  # as a shell would replace it
             talk, look = [shlex.split(line) for line in log.splitlines() if line.startswith("  curl ")]
             assert talk[:2] == ["curl", "-N"]
             header, _, value = talk[4].partition(": ")

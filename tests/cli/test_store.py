@@ -79,7 +79,7 @@ def test_a_copied_store_is_the_same_through_the_api_and_nothing_is_broken(demo: 
     count = len(expected["/threads"])
     done = aguila("store", "copy", source, target)
     assert (done.exit_code, f"threads: {count} added\n" in done.stderr) == (0, True), done.output
-    done = aguila("store", "copy", source, target)  # as if it had been interrupted at its end
+    done = aguila("store", "copy", source, target)  # as after an interrupted copy
     assert (done.exit_code, f"threads: {count} unchanged\n" in done.stderr) == (0, True), done.output
     for path in (source, target):
         done = aguila("store", "check", path)

@@ -64,7 +64,7 @@ def test_threads_are_listed_shown_and_deleted(demo: Demo, tmp_path: Path) -> Non
     assert (parents["r1"], parents["r2"], parents["r4"]) == ("", "r1", "r2")
     events = aguila("threads", "show", "interrupt", "--store", store, "--json").stdout.splitlines()
     assert json.loads(events[0])["type"] == "RUN_STARTED"
-    assert aguila("threads", "delete", "interrupt", "--store", store).exit_code == 1  # nobody confirmed
+    assert aguila("threads", "delete", "interrupt", "--store", store).exit_code == 1  # not confirmed
     assert aguila("threads", "delete", "interrupt", "--store", store, "--yes").exit_code == 0
     assert len(aguila("threads", "list", "--store", store).stdout.splitlines()) == 1
     assert len(aguila("threads", "list", "--store", source).stdout.splitlines()) == len(expected["/threads"])

@@ -27,7 +27,7 @@ def assistant(id: str, content: str, **more: Any) -> dict[str, Any]:
 
 
 async def chat(server: ScriptedServer, turns: Callable[[ChatClient], Awaitable[None]]) -> list[list[dict[str, Any]]]:
-    """Talk to the server; gives the messages of each request."""
+    """Chat with the server; return the messages of each request."""
 
     async def main() -> None:
         async with ChatClient(server.url) as client:

@@ -1,4 +1,4 @@
-"""The official Python models accept what we write, and we read what they write."""
+"""The official Python models accept our documents, and we read theirs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_the_official_models_accept_what_we_write(cls: type[msgspec.Struct]) -> 
     def law(obj: Any) -> None:
         model = official(cls.__name__).validate_json(encode(obj))
         assert type(model).__name__ == cls.__name__
-        # and they understood it: written again by them, it is the same document
+        # and they read it completely: encoded again by them, it is the same document
         assert json.loads(model.model_dump_json(by_alias=True)) == json.loads(encode(obj))
 
     law()

@@ -39,7 +39,7 @@ BRIEFLY = settings(max_examples=20, deadline=None)
 
 
 def as_written(obj: Any) -> Any:
-    """``obj`` with what writing changes: one plain text part of a user's, and no part, are a string on the wire."""
+    """Return ``obj`` as it is encoded: a user's single plain text part, and no part, become a string."""
     if isinstance(obj, UserMessage) and obj.content == []:
         return replace(obj, content="")
     if isinstance(obj, UserMessage) and is_plain_text(obj.content):
@@ -65,7 +65,7 @@ def is_identical(a: Any, b: Any) -> bool:
 
 
 def assert_written_members(obj: Any, wire: Any) -> None:
-    """Every member with a value is written, required ones even as null, and nothing else is."""
+    """Assert that all members with a value are encoded, required ones even as null, and no others."""
     expected = set()
     for field in msgspec.structs.fields(type(obj)):
         value = getattr(obj, field.name)

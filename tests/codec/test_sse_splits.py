@@ -35,7 +35,7 @@ def pieces(data: bytes, cuts: Iterable[int]) -> list[bytes]:
 
 
 def outcome(make: Callable[[], SSEParser | SSEDecoder], parts: list[bytes]) -> tuple[list, tuple | None, str | None]:
-    """What came out, what went wrong, and the id that is left: all that a reader can see."""
+    """Return the frames, the error and the last id: everything that a reader can see."""
     reader, out = make(), []
     try:
         for part in parts:

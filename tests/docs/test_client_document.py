@@ -21,7 +21,7 @@ def blocks(document: str) -> list[str]:
 
 
 def run(script: str, folder: Path) -> str:
-    """What a script prints, started in a folder that has a photo."""
+    """Run a script in a folder that has a photo; return its output."""
     (folder / "photo.png").write_bytes(png(3, 2, (0, 0, 255)))
     with aguila_serve(folder, "aguila.cli.demo:agent") as server:
         assert ADDRESS in script

@@ -30,7 +30,7 @@ def settings(document: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_the_python_in_the_document_runs(document: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "none")  # a client is made, and asks nobody
+    monkeypatch.setenv("OPENAI_API_KEY", "none")  # a client is made, but sends no request
     found = blocks(document)
     assert found
     for block in found:

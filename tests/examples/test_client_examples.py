@@ -26,7 +26,7 @@ def run_example(name: str, demo: Command, folder: Path) -> list[str]:
 
 def test_09_a_client_streams_answers_uploads_and_sees_failure(demo: Command, tmp_path: Path) -> None:
     lines = run_example("09_client.py", demo, tmp_path)
-    lines[3] = lines[3].partition(", of ")[0]  # how many bytes it takes is zlib's business
+    lines[3] = lines[3].partition(", of ")[0]  # the number of bytes depends on zlib
     assert lines == [
         "An agent writes text through its run, piece by piece, and everybody who watches sees it grow.",
         "Asked: Which colour shall it have?",

@@ -34,7 +34,7 @@ def commands_of(name: str) -> list[list[str]]:
 
 
 def obey(server: Command, command: list[str]) -> tuple[int, str]:
-    """Do what a curl command says, at the server's port."""
+    """Send the request of a curl command to the server's port."""
     path, body, headers = "", None, {}
     words = iter(command[1:])
     for word in words:

@@ -1,7 +1,7 @@
 """Agents that raise, hang, yield garbage, break the order or swallow everything, on one real server at the same time.
 
-Each run ends with one terminal event, its stream holds to all producer's duties, nothing of an exception gets out, and
-the server is as well as before.
+Each run ends with one terminal event, its stream keeps all rules for producers, no text of an exception is sent, and
+the server stays healthy.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_whatever_an_agent_does_its_run_ends_once_and_its_stream_is_valid(tmp_pa
             assert wanted in ("any", outcome, outcome.removesuffix("led")), f"{name}: {outcome}"
             assert SECRET not in json.dumps(events), name
             ended[outcome] += 1
-            # What was sent is what is kept, and nothing came after it.
+            # The stored events are those that were sent.
             assert log(worker, name, thread_id) == events, name
         assert worker.get("/raises_at_once/healthz").status_code == 200
         again = run(worker, "leaves_everything_open", "afterwards")

@@ -1,7 +1,7 @@
 """Conversations through a proxy that cuts at random bytes, with a server that is killed and comes back.
 
-Every run ends as without faults, or with an error of ours that says what happened; what the client holds afterwards is
-what the server holds; no tool is called twice. Errors are for runs whose server was killed under them, for protobuf,
+Every run ends as without faults, or with an error of ours that says what happened; client and server have the same
+conversation afterwards; no tool is called twice. Errors are for runs whose server was killed under them, for protobuf,
 whose frames have no ids to come back by, and for requests that a client lost that has never talked to this server: it
 does not know that it may send them again.
 """
@@ -41,7 +41,7 @@ PACE = 0.002
 
 
 class Faults:
-    """What goes wrong, drawn from seeds: how far connections live, and when the server dies."""
+    """The faults, drawn from seeds: after how many bytes connections break, and when the server dies."""
 
     def __init__(self) -> None:
         self.draw = random.Random(0)
@@ -56,7 +56,7 @@ class Faults:
 
 
 class Stage:
-    """The server behind its proxy, and what was done to it."""
+    """The server behind its proxy, and the faults so far."""
 
     def __init__(self, folder: Path, running: list[Worker], faults: Faults, proxy: CuttingProxy) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ class Stage:
 
 
 class Caller:
-    """One of our clients, as a plain function: runs something, looks at each event, gives the result."""
+    """One of our clients as a plain function: start a run, look at each event, return the result."""
 
     def __init__(self, kind: str, url: str, runner: asyncio.Runner) -> None:
         self.kind = kind
@@ -205,7 +205,7 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
     except AguilaError as raised:
         error = raised
     if is_killing and stage.kills == kills:
-        stage.kill()  # it had ended before the server was to die
+        stage.kill()  # the run had ended before the kill
     stage.faults.is_on = False
     stage.settle()
     calls = caller.calls.pop("key", 0)
@@ -219,7 +219,7 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
         assert (error.code, is_killing) == ("run_lost", True)
         counts["failed"] += 1
     else:
-        # Cut off, or not even begun; what became of it is for the application to find out.
+        # Cut off, or not even begun; the application has to find out its outcome.
         assert isinstance(error, StreamTruncated | TransportFailed), repr(error)
         assert caller.kind == "protobuf" or (is_first and not seen), repr(error)
         if isinstance(error, TransportFailed):

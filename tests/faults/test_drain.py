@@ -1,7 +1,7 @@
 """SIGTERM while the store cannot be written, while it is being opened, and while a viewer does not read.
 
-The process ends by itself, whatever the store does: nobody has to kill it. It names each run whose end it could not
-store; who opens the store next gives that run its one RUN_ERROR, and its thread is usable.
+The process ends by itself, whatever the store does, without a kill. It names each run whose end it could not store. The
+next process that opens the store ends that run with one RUN_ERROR, and its thread is usable.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ sys.stdin.read()
 
 
 def ended(server: Command) -> str:
-    """What it said; it must end by itself."""
+    """Return the output of a server, which must end by itself."""
     status = server.process.wait(PATIENCE)
     assert status in (0, -signal.SIGTERM), server.log
     assert "Traceback" not in server.log, server.log
@@ -138,7 +138,7 @@ def ended(server: Command) -> str:
 
 
 def unstored(log: str) -> list[str]:
-    """Return the runs that it says were left without their end."""
+    """Return the runs whose end was not stored, according to the log."""
     return [line.rpartition("run=")[2] for line in log.splitlines() if UNSTORED in line]
 
 
@@ -148,7 +148,7 @@ async def says_again(run: Any) -> Any:
 
 @contextmanager
 def opened(folder: Path) -> Iterator[Server]:
-    """Whoever opens the store next."""
+    """Serve the store in a new process."""
     with serving(App(says_again, store=folder / "threads.db", allow_anonymous=True)) as server:
         yield server
 
@@ -201,7 +201,7 @@ def test_a_store_that_comes_back_in_time_gets_the_end(folder: Path) -> None:
 
 
 def test_a_second_sigterm_ends_it_although_the_store_is_locked(folder: Path) -> None:
-    """It was told to be patient with everything. An agent that does not stop must not begin that patience anew."""
+    """All timeouts are long. An agent that does not stop must not start a timeout again."""
     run_id = "stubborn"
     with uvicorn_of(folder, "patient") as server, server.run(thread_id=run_id, run_id=run_id) as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
@@ -222,7 +222,7 @@ def test_a_second_sigterm_ends_it_although_the_store_is_locked(folder: Path) -> 
 def test_a_viewer_that_does_not_read_does_not_keep_the_process(
     folder: Path, options: tuple[str, ...], signals: int
 ) -> None:
-    """Uvicorn waits for its connections for as long as they are there, unless it was told otherwise."""
+    """Uvicorn waits for its connections without limit, unless it is configured otherwise."""
     # A loaded machine takes longer than "quick" allows to store the end of a run, which would be lost.
     (folder / "site_to_stop.py").write_text(
         SITE.replace("grace=0.2, store_patience=0.5)", "grace=60, store_patience=60)")
@@ -244,7 +244,7 @@ def test_a_viewer_that_does_not_read_does_not_keep_the_process(
 
 
 class Reader:
-    """Reads a stream for as long as there is one."""
+    """Reads a stream to its end."""
 
     def __init__(self, server: Command, path: str) -> None:
         self.has_read = threading.Event()
@@ -260,7 +260,7 @@ class Reader:
 
 @contextmanager
 def unread(server: Command, path: str, name: str) -> Iterator[None]:
-    """A run whose client reads its beginning and nothing more."""
+    """Start a run whose client reads only the beginning."""
     with socket.socket() as client:
         client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         client.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
@@ -301,7 +301,7 @@ def test_sigterm_while_a_locked_store_is_being_opened_ends_the_process(folder: P
 
 
 def test_sigterm_while_the_first_request_opens_the_store_starts_no_run(folder: Path) -> None:
-    """Without a lifespan nobody would tell the app again, and the server would wait for the run."""
+    """Without a lifespan the app would not be notified again, and the server would wait for the run."""
     (folder / "site_to_stop.py").write_text(SITE.replace("store_patience=0.5)", "store_patience=20)", 1))
     with uvicorn_of(folder, "mounted") as server:
         with locked_store(folder), Background(lambda: server.post("/agent", json=run_input("new", "waits"))) as request:

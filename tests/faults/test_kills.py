@@ -46,7 +46,7 @@ async def watched(view: list[asyncio.Task[None]], viewers: list[Viewer], total: 
 
 
 async def life(number: int, owner: Worker, survivor: Worker | None) -> list[Viewer]:
-    """Begin some runs, watch them, and kill the owner at some point; gives what the viewers have."""
+    """Begin some runs, watch them, and kill the owner at some point; return the viewers."""
     rng = random.Random(number)
     viewers: list[Viewer] = []
     tasks: list[asyncio.Task[None]] = []
@@ -76,7 +76,7 @@ async def life(number: int, owner: Worker, survivor: Worker | None) -> list[View
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     else:
-        # Who watches by way of the survivor is told the end in the same stream.
+        # Viewers on the survivor receive the end in the same stream.
         for viewer, task in zip(viewers, tasks, strict=True):
             if viewer.frames and task in tasks[1::2]:
                 await task
@@ -88,7 +88,7 @@ async def life(number: int, owner: Worker, survivor: Worker | None) -> list[View
 
 
 async def settle(worker: Worker, viewers: list[Viewer], counts: Counter[str]) -> None:
-    """After the restart: compare what was seen with the log, and use the threads again."""
+    """After the restart, compare the events of the viewers with the log, and use the threads again."""
     for thread_id in {viewer.thread_id: None for viewer in viewers}:
         seen = [viewer for viewer in viewers if viewer.thread_id == thread_id]
         counts["runs"] += 1
@@ -101,7 +101,7 @@ async def settle(worker: Worker, viewers: list[Viewer], counts: Counter[str]) ->
             for viewer in seen:
                 await within_deadline(
                     viewer.follow_to_the_end(worker.port)
-                )  # they come back, maybe before anyone has noticed the death
+                )  # they reconnect, maybe before the death was noticed
             log = worker.frames(thread_id)
             for viewer, frames in zip(seen, before, strict=True):
                 assert frames == log[: len(frames)]
@@ -132,7 +132,7 @@ async def test_runs_whose_server_is_killed_at_any_point_end_once_and_keep_what_w
         for number in range(lives):
             owner = running[-1]
             survivor = None
-            if number % 2:  # every other time somebody is there to notice
+            if number % 2:  # every other time another process can notice
                 survivor = Worker(tmp_path, app=LEASE)
                 running.append(survivor)
             viewers = await within_deadline(life(number, owner, survivor))
@@ -181,7 +181,7 @@ async def test_an_owner_that_sleeps_through_its_lease_writes_nothing_after_the_r
                 return [*mine, *theirs]
 
             viewers = await within_deadline(sleep_through(owner, other, thread_ids))
-            # The agents of the sleeper were told to stop, so it has noticed; what it meant to write is nowhere.
+            # The agents of the sleeper were told to stop, so it has noticed; its last writes are nowhere.
             wait_until(lambda ids=thread_ids: {*ids} <= {*stopped.lines()}, PATIENCE)
             for thread_id in thread_ids:
                 log = owner.frames(thread_id)

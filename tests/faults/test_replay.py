@@ -1,7 +1,7 @@
 """Questions whose server is killed: between question and answer, before the answer was used, and after.
 
-Nothing is said twice, effects under ``once`` are not repeated, and a question that was changed meanwhile is asked
-again instead of taking the old answer.
+Nothing is sent twice, effects under ``once`` are not repeated, and a question that was changed meanwhile is asked again
+instead of taking the old answer.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def answers(events: list[dict[str, Any]], payload: Any) -> list[dict[str, Any]]:
 
 
 def thread_text(worker: Worker, thread_id: str) -> str:
-    """Everything that was ever said on a thread."""
+    """Return all text that was sent on a thread."""
     with worker.stream("GET", f"/threads/{thread_id}/events") as stream:
         return text_of(stream.rest())
 
 
 def restarted(folder: Path, running: list[Worker]) -> Worker:
-    """``kill -9``, and a new one."""
+    """Kill the server with ``kill -9``, and start a new one."""
     running[-1].kill()
     running.append(Worker(folder, app=LEASE))
     return running[-1]
@@ -90,7 +90,7 @@ def stopped_at(worker: Worker, stream: Stream, folder: Path, effect: str, count:
 
 @pytest.mark.parametrize("place", ["before the answer is used", "after it was used"])
 def test_a_resumed_run_whose_server_is_killed(tmp_path: Path, place: str) -> None:
-    """The answer can be given again: if nobody used it, and if it was used, which tries again and repeats nothing."""
+    """The answer can be given again, used or not. A used answer retries the run, and repeats nothing."""
     valve = Valve(tmp_path, "valve")
     is_used = place == "after it was used"
     with workers(tmp_path, app=LEASE) as running:
@@ -124,7 +124,7 @@ def test_a_resumed_run_whose_server_is_killed(tmp_path: Path, place: str) -> Non
 def test_a_server_that_was_paused_before_an_effect_does_not_repeat_it(
     tmp_path: Path, kind: str, request: pytest.FixtureRequest
 ) -> None:
-    """It wakes after another server has taken the run over, and the effect has happened in the run that followed."""
+    """The server wakes after another one took the run over, and after the effect happened in the run that followed."""
     options: dict[str, Any] = {"app": LEASE}
     if kind == "postgres":
         dsn, schema = request.getfixturevalue("postgres"), request.getfixturevalue("postgres_schema")

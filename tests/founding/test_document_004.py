@@ -234,7 +234,7 @@ def release(animal: str) -> str:
 
 
 class Client:
-    """As much of an SDK's client as is looked at."""
+    """The part of an SDK's client that is used."""
 
     aio = None
 

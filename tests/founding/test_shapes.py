@@ -1,4 +1,4 @@
-"""The JSON shapes of the project's founding documents, and what each is read as today.
+"""The JSON shapes of the project's founding documents, and the shape that each is read as today.
 
 The documents are plans for a .NET library and describe several vintages of the protocol; the values here are ours, the
 shapes theirs. Each comment names the document and its section. ``level`` is the lowest level that reads the shape: the
@@ -23,7 +23,7 @@ def write(value: Any) -> Any:
 
 
 def read_event(raw: dict[str, Any], level: Level) -> list[dict[str, Any]]:
-    """Return the event within a run, so that what is legal only there is read as what it is."""
+    """Return the event as it is read within a run, where some events are legal only."""
     decoder = EventDecoder(compat=level, warn=[].append)
     if raw["type"] != "RUN_STARTED":
         decoder.feed({"type": "RUN_STARTED", "threadId": "th", "runId": "ru"})
@@ -288,7 +288,7 @@ PATCH = [
     {"op": "test", "path": "/version", "value": 2},
 ]
 
-# Document 003, event categories. What is the same then and now stands first; each is read as it is.
+# Document 003, event categories. Shapes that have not changed come first; each is read unchanged.
 UNCHANGED_003: list[dict[str, Any]] = [
     {"type": "RUN_STARTED", "threadId": "th", "runId": "ru", "parentRunId": "ru-0", "input": INPUT},
     {**FINISHED, "result": {"birds": 3}},

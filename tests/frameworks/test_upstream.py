@@ -1,4 +1,4 @@
-"""Another AG-UI endpoint as an agent, on real servers: what it sends is stored here, and answers go back to it."""
+"""Another AG-UI endpoint as an agent, on real servers: its events are stored here, and answers go back to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Place = Callable[[App], Any]
 
 @pytest.fixture(params=["in process", "uvicorn"])
 def behind(request: pytest.FixtureRequest) -> Iterator[Place]:
-    """Give what leads ``upstream`` to an app: the app itself, or its URL on a server of its own."""
+    """Return the target of ``upstream`` for an app: the app itself, or its URL on a server of its own."""
     with ExitStack() as stack:
         if request.param == "in process":
             yield lambda app: app

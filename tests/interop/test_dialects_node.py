@@ -1,4 +1,4 @@
-"""Every published generation of @ag-ui/client judges, with its own schemas, what its dialect makes of our events."""
+"""Every published generation of @ag-ui/client judges, with its own schemas, our events in its dialect."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_an_undeclared_client_from_0_0_53_on_accepts_every_event(dialect: Dialec
         assert refused == [], generation
 
 
-# Each row of the table stands for something that its generation refuses.
+# Each row of the table exists because its generation refuses something.
 
 TOOL_PARTS = {"type": "TOOL_CALL_RESULT", "messageId": "m", "toolCallId": "c", "content": [IMAGE]}
 PENDING = {**run_finished_json(), "outcome": {"type": "success", "pendingToolCallIds": ["c"]}}

@@ -25,7 +25,7 @@ def body(events: list[Event]) -> str:
 
 
 async def streams(seed: int) -> tuple[str, list[tuple[bool, str]], set[str]]:
-    """What a client sees that was always there, and what those see that join after each event of the last run."""
+    """Return the stream of a client that watched all runs, and those of clients that join in the last run."""
     rng = random.Random(seed)
     # Half surrogates are kept by our reducer and not by a fetch response.
     past, run = random_runs(rng, rng.randrange(10, 70), collisions=False, surrogates=False)
@@ -45,7 +45,7 @@ async def streams(seed: int) -> tuple[str, list[tuple[bool, str]], set[str]]:
         if isinstance(event, RunStartedEvent):
             watched.append(StateSnapshotEvent(snapshot={}))  # the input's state, which the client had sent
         if at >= len(past):
-            joins.append(await hydrate(store, history="server"))  # who watches learns of no edits of others
+            joins.append(await hydrate(store, history="server"))  # a viewer does not see the edits of other clients
     told: list[tuple[bool, str]] = []
     for joined in joins:
         rest = await log_after(store, joined.after) if joined.is_live else []

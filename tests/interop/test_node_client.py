@@ -29,7 +29,7 @@ Played = dict[str, Any]
 
 @pytest.fixture(scope="module", params=["client", "server"])
 def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Played:
-    """What the script says, with either side keeping the history."""
+    """The report of the script, with the history on either side."""
     options = ("aguila.cli.demo:agent", "--history", request.param)
     with aguila_serve(tmp_path_factory.mktemp("served"), *options) as server:
         return json.loads(run_node("client.mjs", json.dumps({"url": server.url})))
@@ -64,7 +64,7 @@ def test_the_client_has_nothing_to_say_on_its_console(played: Played) -> None:
 
 def test_every_feature_of_the_demo_is_played(scenarios: Played) -> None:
     assert set(FEATURES) - {"slow"} <= set(scenarios)
-    assert "stop and go on" in scenarios  # which is what slow is for
+    assert "stop and go on" in scenarios  # the purpose of slow
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -171,7 +171,7 @@ def test_a_client_stops_by_hanging_up_and_goes_on_at_once(scenarios: Played, for
     stopped, then = scenarios[f"{form}stop and go on"]["stopped"], scenarios[f"{form}stop and go on"]["then"]
     assert stopped["outcome"] is None
     assert (stopped["failed"] or stopped["error"]["message"]).endswith("This operation was aborted")
-    # What was on its way may be applied or not, and on a busy machine that is much: but not the whole answer.
+    # Events in transit may be applied or not, which are many on a busy machine, but not the whole answer.
     assert last_text(stopped).startswith("1 2")
     assert not last_text(stopped).endswith("300")
     assert then["outcome"]["outcome"] == "success"

@@ -356,7 +356,7 @@ def test_of_damaged_frames_we_read_none_that_the_official_decoder_refuses_and_no
 
 
 def damage(seed: int) -> bytes:
-    """An encoded event with a few bytes changed, put in, taken out, or with the beginning of another at its end."""
+    """Return an encoded event with a few bytes changed, added or removed, or with the beginning of another event."""
     random = Random(seed)
     encoder = ProtobufEncoder()
     body = bytearray(encoder.encode(random.choice(EVENTS))[4:])
@@ -375,7 +375,7 @@ def damage(seed: int) -> bytes:
 
 
 def _as_double(digits: str) -> int | float:
-    """JavaScript prints doubles up to 1e21 as digits, not all of which the double has."""
+    """Parse digits as a double: JavaScript prints doubles up to 1e21 with more digits than they have."""
     return int(digits) if abs(int(digits)) < 2**53 else float(digits)
 
 
@@ -390,7 +390,7 @@ def _reordered_by_javascript(value: Any) -> bool:
 
 
 def _of_version_1_0(event: Any) -> Any:
-    """The event without the type of its encrypted values: slots of 1.1, which @ag-ui/proto 1.0.0 does not know."""
+    """Return the event without the types of encrypted values, which @ag-ui/proto 1.0.0 does not know."""
     changes: dict[str, Any] = {}
     if hasattr(event, "encrypted_value_type"):
         changes["encrypted_value_type"] = None

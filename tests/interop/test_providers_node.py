@@ -36,7 +36,7 @@ def pay(amount: float) -> str:
 
 @pytest.fixture(scope="module")
 def all_turns() -> tuple[dict[str, dict[str, Turns]], dict[str, list[Json]]]:
-    """What the client was turns by each provider's agent, and what arrived at the model."""
+    """The turns that the client received from each provider's agent, and the requests that the model received."""
     with ExitStack() as stack:
         mock = stack.enter_context(aimock(turn_fixtures()))
         models = {name: stack.enter_context(Relay(mock)) for name in PROVIDERS}
@@ -60,7 +60,7 @@ def turns(provider: str, all_turns: Any) -> dict[str, Turns]:
 
 @pytest.fixture
 def arrived(provider: str, all_turns: Any) -> list[list[Json]]:
-    """The conversation in each request that arrived at the model."""
+    """Return the conversation in each request that the model received."""
     member = {"openai responses": "input", "gemini": "contents"}.get(provider, "messages")
     return [[one for one in request[member] if one.get("role") != "system"] for request in all_turns[1][provider]]
 

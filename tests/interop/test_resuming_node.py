@@ -16,7 +16,7 @@ WITHOUT = ["0.0.45", "0.0.53"]
 
 
 class Paying:
-    """Asks for approval, pays, asks what to say; later says what it knows of the payment."""
+    """Asks for approval, pays, and asks for a text; later sends the data of the payment."""
 
     def __init__(self) -> None:
         self.results: list[str] = []

@@ -1,4 +1,4 @@
-"""ag-ui-validate, a third-party validator, finds nothing in what the server sends."""
+"""ag-ui-validate, a third-party validator, finds nothing in the streams of the server."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aguila.cli.demo import FEATURES
 pytestmark = pytest.mark.anyio
 
 
-# What version 0.4.0 says that the protocol does not.
+# Findings of version 0.4.0 that the protocol does not require.
 EXEMPTIONS = {
     "AGUI902": "timestamps are optional (ENV-2); it is a hint",
     "AGUI504 TOOL_CALL_RESULT/content": "a result's content may be parts (spec section 2); the validator's is older",
@@ -50,7 +50,7 @@ def recorded(server: Command) -> dict[tuple[str, Any], Stream]:
 
 
 async def diagnose(raw: bytes, content_type: str) -> list[str]:
-    """Everything the validator says about the bytes of a stream."""
+    """Return all findings of the validator in the bytes of a stream."""
 
     async def body() -> AsyncIterator[bytes]:
         yield raw
@@ -61,7 +61,7 @@ async def diagnose(raw: bytes, content_type: str) -> list[str]:
 
 
 async def findings(stream: Stream) -> list[str]:
-    """What the validator says about a stream, read to its end, without what is exempt."""
+    """Return the findings of the validator in a stream, read to its end, without the exempt ones."""
     stream.rest()
     told = await diagnose(stream.raw, stream.response.headers["content-type"])
     return [one for one in told if one.partition(":")[0].strip() not in EXEMPTIONS]
@@ -119,7 +119,7 @@ async def test_nothing_is_found_in_a_join_and_in_a_replay(server: Command, featu
 
 
 async def test_the_validator_finds_what_is_wrong(server: Command) -> None:
-    """What the tests above rely on."""
+    """Check the assumptions of the tests above."""
     with server.run(thread_id="broken", **asking("text")) as stream:
         stream.rest()
     broken = stream.raw.replace(b"TEXT_MESSAGE_START", b"TEXT_MESSAGE_END")

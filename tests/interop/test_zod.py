@@ -1,4 +1,4 @@
-"""The official JavaScript schemas (``@ag-ui/core/schemas``): they accept what we write, and we read what they write."""
+"""The official JavaScript schemas (``@ag-ui/core/schemas``): they accept our documents, and we read theirs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EXAMPLES = 15
 
 @dataclass
 class Case:
-    """A document for Node, and what Node answered."""
+    """A document for Node, and the answer of Node."""
 
     schema: str
     document: str
@@ -38,7 +38,7 @@ class Case:
 
 
 def answered(cases: list[Case]) -> list[Case]:
-    """All cases through one Node process."""
+    """Answer all cases with one Node process."""
     lines = [json.dumps({"schema": case.schema, "document": case.document}) for case in cases]
     # not splitlines: JavaScript writes U+2028 as it is (PY-2)
     answers = run_node("validate.mjs", "\n".join(lines)).rstrip("\n").split("\n")
@@ -109,7 +109,7 @@ def as_javascript(value: Any) -> Any:
 
 
 def has_an_unknown_member(vector: Vector) -> bool:
-    """Whether the one thing wrong is a member that the protocol does not describe: these schemas let those pass."""
+    """Return whether the only fault is an undescribed member: these schemas accept such members."""
     with pytest.raises(DecodeError) as refusal:
         decode(json.dumps(vector.wire), vector.type, strict=True)
     return refusal.value.message == "unknown member"

@@ -20,7 +20,7 @@ from aguila.protocol import ResumeEntry
 pytestmark = pytest.mark.anyio
 
 Op = tuple[Any, ...]
-"""What an agent does: a word for it, and what it needs."""
+"""A step of an agent: its name and its arguments."""
 
 _SIMPLE = st.one_of(
     st.tuples(st.sampled_from(["say", "call", "asked call", "asked text", "state"])),
@@ -42,7 +42,7 @@ PROGRAMS = st.lists(st.recursive(_SIMPLE, _with_children, max_leaves=8), min_siz
 
 
 class Player:
-    """Does what a program says. Knows all answers, or asks; pauses as long as it is told: each time another time."""
+    """Executes a program. It knows all answers, or asks. It pauses for given times, which differ each time."""
 
     def __init__(self, program: list[Op], pauses: list[int], *, knows: bool) -> None:
         self.program = program
@@ -125,7 +125,7 @@ class Player:
 
 
 def visible_conversation(thread: Thread) -> dict[str, Any]:
-    """What a user has seen, in no order: branches may speak in any."""
+    """Return the messages that a user has seen, without their order: branches may send in any order."""
     conversation = thread.conversation
     calls: dict[str, str] = {}
     texts: Counter[str] = Counter()

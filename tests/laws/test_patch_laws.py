@@ -1,4 +1,4 @@
-"""Laws of JSON Patch: what is made applies, what is applied leaves the old alone, and ``jsonpatch`` agrees."""
+"""Laws of JSON Patch: made patches apply, applying does not change the old document, and ``jsonpatch`` agrees."""
 
 import copy
 from collections import Counter
@@ -70,7 +70,7 @@ def random_document(r: Random, depth: int = 0) -> Any:
 
 
 def random_pointer(r: Random, document: Any) -> str:
-    """Return a pointer that mostly leads somewhere, or to just beside it."""
+    """Return a pointer that usually exists in the document, or nearly does."""
     tokens: list[Any] = []
     node = document
     while r.random() < 0.7:
@@ -89,7 +89,7 @@ def random_pointer(r: Random, document: Any) -> str:
 
 
 def random_case(seed: int) -> tuple[Any, list[dict[str, Any]]]:
-    """Return a document and a patch in which each operation is written with the document in mind that it will meet."""
+    """Return a document and a patch. Each operation is made for the document that it is applied to."""
     r = Random(seed)
     document = random_document(r)
     meets = document
@@ -129,7 +129,7 @@ def answer(apply: Any, document: Any, patch: Any, failures: Any) -> tuple[bool, 
 
 
 class Exemption(NamedTuple):
-    """Where the oracle is known to answer otherwise, and why we do."""
+    """A case in which the oracle is known to differ, and the reason for our result."""
 
     name: str
     reason: str
@@ -225,7 +225,7 @@ def test_the_old_document_and_the_patch_stay_as_they_were_whether_it_applies_or_
 @settings(deadline=None, max_examples=1000)
 @given(SEEDS)
 def test_one_application_is_as_good_as_one_for_each_operation(seed: int):
-    """Owning containers from one operation to the next is not to be seen from outside."""
+    """Owned containers are not visible from outside."""
     document, patch = random_case(seed)
     applied, at_once = answer(apply_patch, document, patch, PatchError)
     one_by_one = document
@@ -283,7 +283,7 @@ def longest_common(old: list[Any], new: list[Any]) -> int:
 @settings(deadline=None, max_examples=300)
 @given(FEW, FEW)
 def test_lists_of_elements_that_repeat_are_aligned(old: list[Any], new: list[Any]):
-    """The long element makes replacing the list too dear, so that its elements are what the patch is about."""
+    """The long element makes a replacement of the list too large, so that the patch changes its elements."""
     old, new = ["long" * 500, *old], ["long" * 500, *new]
     patch = make_patch(old, new)
     assert json_equal(apply_patch(old, patch), new)

@@ -1,4 +1,4 @@
-"""Laws of writing: whatever is asked of an EventWriter, what it writes is legal; chunked and long spellings agree."""
+"""Laws of writing: whatever calls an EventWriter gets, its events are legal; chunked and long spellings agree."""
 
 import itertools
 
@@ -38,7 +38,7 @@ from aguila.stream.chunks import expand_chunks
 from aguila.stream.verification.whole_stream import verify
 from aguila.stream.writer import EventWriter
 
-# Few ids, so that steps collide: most of what is asked is illegal at the time.
+# Few ids, so that steps collide: most calls are illegal at the time.
 ids = st.sampled_from(["", "a", "b"])
 tags = st.sampled_from([None, None, "a", "b"])
 some_id = st.none() | ids

@@ -1,4 +1,4 @@
-"""When the build of a wheel runs npm, and what it says if it cannot."""
+"""When the build of a wheel runs npm, and its message if it cannot."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""The features that every peer is tried with, through the real client over HTTP. A feature raises ``Broken`` if it does
-not work.
+"""The features that every peer is tried with, through the real client over HTTP.
 
-A feature that works, but not as the protocol requires, gets remarks: from the client's notices, from a strict check of
-the raw events, and from the feature itself.
+A feature raises ``Broken`` if it does not work. A feature that works, but not as the protocol requires, gets remarks:
+from the client's notices, from a strict check of the raw events, and from the feature itself.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ async def tool_turn_of_langgraph(trial: Trial) -> None:
 
 
 async def handoff_of_openai_agents(trial: Trial) -> None:
-    """A handoff is a subagent."""
+    """Check that a handoff is a subagent."""
 
     def ask() -> list[dict[str, Any]]:
         peer = HTTPPeer(trial.server.url)
@@ -73,7 +73,7 @@ OWN: dict[str, Features] = {
     "langgraph_app": {"tool turn": tool_turn_of_langgraph},
     "openai_agents_app": {"handoff": handoff_of_openai_agents},
 }
-"""What is asked of one framework only."""
+"""Features that only one framework is tried with."""
 
 
 @pytest.mark.parametrize("name", SAMPLED)
@@ -93,7 +93,7 @@ PROGRAMS = {
 
 
 APIS = {"openai_agents": "openai responses", "agent_framework": "openai responses", "adk": "gemini"}
-"""What the model of a program speaks, if not Chat Completions. Those of LangGraph and pydantic-ai ask no model."""
+"""The API of a program's model, if it is not Chat Completions. LangGraph's and pydantic-ai's call no model."""
 
 
 @pytest.mark.parametrize("framework", PROGRAMS)

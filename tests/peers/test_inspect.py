@@ -1,4 +1,4 @@
-"""``aguila inspect`` in front of servers that others wrote: the matrix of docs/peers.md through the gateway.
+"""``aguila inspect`` in front of third-party servers: the matrix of docs/peers.md through the gateway.
 
 ``make peers`` tries the peers that have an environment of their own.
 """
@@ -27,10 +27,10 @@ REMARKS = (
     "what was said before the error is",
     "most of the bytes it sends are RAW",
 )
-"""What an inspector passes on, and a gateway for users hides: RAW events, inner state, error texts."""
+"""Data that an inspector passes on and a gateway for users hides: RAW events, inner state, error texts."""
 
 FAILS = {("langgraph", "cancel")}
-"""The gateway ends the run and disconnects, as "reload during a run" shows. LangGraph's agent goes on all the same."""
+"""The gateway ends the run and disconnects, as "reload during a run" shows. LangGraph's agent continues anyway."""
 
 RELOAD = "reload during a run"
 
@@ -64,7 +64,7 @@ def test_every_feature_through_inspect(name: str, tmp_path: Path) -> None:
         assert [one for one in cell.remarks if not one.startswith(REMARKS)] == [], feature
     assert [run["status"] for _, run in runs].count("cancelled") == len(found.keys() & {"cancel", RELOAD})
     findings = [one for check in checked for one in check["findings"]]
-    # What is stored keeps the rules. What the peer violates is told of the peer.
+    # The stored events keep the rules. Violations of the peer are reported about the peer.
     assert [one for one in findings if one["source"] == "run"] == []
     assert {one["rule"] for one in findings if one["source"] == "upstream"} >= VIOLATES[name]
     assert all(one["text"] for one in findings)

@@ -1,4 +1,4 @@
-"""Servers nobody here wrote, behind ``upstream``: what works, and what is left to be remarked.
+"""Third-party servers behind ``upstream``: the features that work, and the remaining remarks.
 
 ``make peers`` tries those with an environment of their own, and writes the table in docs/frameworks.md.
 """
@@ -30,12 +30,12 @@ LEFT: dict[str, dict[str, Cell]] = {
         "cancel": Cell("fails", "half a minute after the disconnect the agent is still running"),
     },
 }
-"""What is not right behind ``upstream`` either. Every other cell is ``works`` without a remark."""
+"""The cells that are not right behind ``upstream`` either. All others are ``works`` without a remark."""
 
 
 LONG = ("reload during a run", "kill -9")
 FEATURES = {name: feature for name, feature in FRAMEWORK_FEATURES.items() if name not in LONG}
-"""What CI tries. `make peers` tries the other two, which start more processes."""
+"""The peers that CI tries. `make peers` tries the other two, which start more processes."""
 
 
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)

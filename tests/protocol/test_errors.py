@@ -1,4 +1,4 @@
-"""Errors cross processes: a worker's failure has to say in the parent what it said in the worker."""
+"""Errors cross processes: an error of a worker has the same text and attributes in the parent."""
 
 import copy
 import inspect

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 REPORT = "import json, sys; json.dump(sorted(sys.modules), sys.stdout)"
-# Processor time of the import alone: what else the machine does at the moment does not count.
+# Processor time of the import alone: other work of the machine does not count.
 MEASURE = "import time; t = time.process_time_ns(); import {module}; print(time.process_time_ns() - t)"
 ROUNDS = 7
 

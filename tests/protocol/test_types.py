@@ -43,7 +43,7 @@ STRUCTS = sorted(
 )
 # Ours beyond the official 1.0: the member that protocol 1.1 added.
 NEW_IN_1_1 = {"encrypted_value_type"}
-# An abstract base of ours holds what all seven messages have; the official one holds what four of them have.
+# Our abstract base has the members of all seven messages; the official one has those of four.
 NARROWER_BASES = {"BaseMessage": {"role", "name", "encrypted_value"}}
 
 

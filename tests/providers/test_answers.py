@@ -265,7 +265,7 @@ def test_a_call_of_the_providers_own_tool_without_its_result_is_not_sent_back(an
 def test_files_that_anthropics_tools_made_go_back_and_blocks_of_its_betas_are_left_out(
     answering: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each notice says what becomes of its block."""
+    """Each notice says how its block is treated."""
     upload = {"type": "container_upload", "file_id": "file_1"}
     summary = {"type": "compaction", "content": "They talked."}
     made = [summary, upload, use("c1", "Oslo")]
@@ -580,7 +580,7 @@ def call_delta(index: int, call_id: str | None, city: str | None, arguments: str
 
 
 def test_reasoning_content_goes_back_with_the_calls_it_led_to_to_who_gave_it(answering: Start) -> None:
-    """DeepSeek refuses calls without, also those that it made with no thought; text alone goes back without."""
+    """DeepSeek refuses calls without reasoning, even if it made them without; text alone is sent back without it."""
     thread, recorded = answering(
         "openai chat",
         chunks({"reasoning_content": "I "}, {"reasoning_content": "wonder."}, call_delta(0, "c1", "Oslo")),
@@ -695,7 +695,7 @@ def test_a_summary_in_several_parts_goes_back_in_the_same_parts_p18(answering: S
 
 
 def cut_frames(provider: str, ending: str) -> list[bytes]:
-    """The beginning of an answer that tells of usage early, where the provider does that, and goes on no further."""
+    """Return the beginning of an answer, with early usage if the provider sends it, without the rest."""
     whole = frames(stream(provider, text="Once upon", usage=USAGE[provider]))
     return [frame for frame in whole if ending not in frame.decode() and b"[DONE]" not in frame]
 

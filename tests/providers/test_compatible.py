@@ -51,7 +51,7 @@ def answer(*deltas: Json, finish: str = "stop") -> tuple[int, bytes]:
 
 
 async def updates_from(*made: Json, **options: Any) -> list[ChatUpdate]:
-    """What is read of an answer with these chunks, as the SDK makes objects of them."""
+    """Return the updates of an answer with these chunks, as objects of the SDK."""
 
     async def stream() -> AsyncIterator[Any]:
         for one in made:
@@ -219,7 +219,7 @@ def piece(arguments: str, **members: Any) -> Json:
 
 
 async def calls_of(*deltas: Json) -> list[tuple[str, str]]:
-    """Return the calls that are read of deltas: names and arguments."""
+    """Return the names and arguments of the calls in these deltas."""
     made: dict[str, tuple[str, str]] = {}
     for update in await updates_from(*[chunk(delta) for delta in deltas], chunk({}, "tool_calls")):
         for content in update.contents:

@@ -358,7 +358,7 @@ def test_any_history_becomes_a_request_that_the_rules_accept(provider: str) -> N
 @pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 @pytest.mark.parametrize("provider", PROVIDERS)
 async def test_what_the_official_sdk_sends_of_any_history_the_rules_accept(provider: str) -> None:
-    """The same, as it arrives: the SDK's own conversion is between."""
+    """The same for the request that arrives, after the SDK's own conversion."""
     check = PROVIDERS[provider][1]
     made: list[Prompt] = []
 
@@ -464,7 +464,7 @@ def test_the_checkers_refuse_what_the_providers_refuse() -> None:
 
 
 def test_provider_history_pairs_what_the_generator_breaks() -> None:
-    """The generator is about damage: most of what it makes needs a repair."""
+    """The generator makes damage: most of its histories need a repair."""
     repaired: list[bool] = []
 
     @settings(

@@ -94,7 +94,7 @@ def answer(provider: str, *said: str) -> tuple[int, bytes]:
 def test_arguments_that_the_user_edited_are_sent_to_the_model_in_this_run_and_in_all_later_ones(
     answering: Start, provider: str
 ) -> None:
-    """The result keeps its bytes; what was called is in its metadata, which comes back with the history (META-5)."""
+    """The result keeps its bytes; its metadata has the edited arguments, and comes back with the history (META-5)."""
     answers = ({"calls": [("c1", "pay", {"amount": 900})]}, {"text": "Paid."}, {"text": "Bye."})
     thread, recorded = answering(provider, *answers, tools=[pay])
     first = thread.send("Hi")
@@ -179,7 +179,7 @@ def test_text_after_calls_stands_after_them_in_later_runs_too(answering: Start, 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("provider", MIXING)
 def test_what_a_provider_has_read_stays_as_it_was(answering: Start, provider: str, seed: int) -> None:
-    """Any answer: thoughts are refused if what stands before them has changed, and a cache is of no use then.
+    """Any answer: reasoning is refused if the content before it has changed, and a cache is of no use then.
 
     A thought after a call is not among them: AG-UI has results follow the message that called, and it would be another.
     """
@@ -451,7 +451,7 @@ def test_what_a_subagent_said_is_not_the_models_in_this_run_or_the_next(answerin
     assert "a hole" not in json.dumps(later)
 
 
-# What the user says along with an answer
+# Messages that the user sends with an answer
 
 
 def known_texts(provider: str, sent: Json) -> list[str]:

@@ -100,7 +100,7 @@ def picture(text: str) -> ImagePart:
     return ImagePart(source=DataSource(value=text, mime_type="image/png"))
 
 
-# Through an agent: what a tool gives, and what a model makes
+# Through an agent: results of a tool, and files of a model
 
 
 @tool
@@ -177,7 +177,7 @@ ANSWERS = {
 
 
 class Scripted:
-    """A model that answers with what an SDK would give, and is asked as that SDK would be."""
+    """A model with the calls and the answers of an SDK."""
 
     def __init__(self, provider: Any) -> None:
         self._provider = provider
@@ -219,8 +219,8 @@ def test_pictures_of_tools_and_models_are_never_worked_on_by_the_event_loop(
         monkeypatch.setattr(owner, name, watched)
 
     places = [
-        "aguila.chat.tools.function_tool.make_result_content",  # what a tool gave becomes parts
-        "aguila.agent.questions.encode",  # and is put on record
+        "aguila.chat.tools.function_tool.make_result_content",  # a result becomes parts
+        "aguila.agent.questions.encode",  # and is recorded
         "aguila.agent.questions.parse_json",  # and read again
         "aguila.chat.media.encode_base64",
     ]

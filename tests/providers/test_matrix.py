@@ -1,4 +1,4 @@
-"""Scenario by provider: the official SDKs against aimock, and against recorded-style streams for what it lacks.
+"""Scenario by provider: the official SDKs against aimock, and against recorded-style streams for the rest.
 
 Every cell of the table in docs/providers.md is a test here, and the last test holds the page to it.
 """
@@ -219,7 +219,7 @@ def test_aimock_error(mocked: Any, caplog: pytest.LogCaptureFixture) -> None:
     assert events[-1]["type"] == "RUN_ERROR"
     assert events[-1]["code"] == "provider_rate_limit"
     assert "sk-123" not in json.dumps(events)
-    assert "sk-123" in caplog.text  # who runs it may know
+    assert "sk-123" in caplog.text  # the operator may see it
 
 
 def test_aimock_mixed_tools_in_one_turn(mocked: Any) -> None:
@@ -265,7 +265,7 @@ Start = Callable[..., tuple[Any, Recorded]]
 
 
 def check_request(provider: str, request: Json) -> None:
-    """What arrived at the provider is what its rules accept."""
+    """Check that the rules of a provider accept the request that it received."""
     assert WIRE_CHECKERS[provider](request) == []
 
 
@@ -367,7 +367,7 @@ def test_recorded_approval(replying: Start, provider: str) -> None:
 
 
 def test_recorded_images(replying: Start, provider: str) -> None:
-    """By data and by address; what the model cannot take is skipped and the run goes on (IN-6)."""
+    """By data and by URL. A part that the model cannot read is skipped, and the run continues (IN-6)."""
     data = base64.b64encode(PIXEL).decode()
     parts = [
         {"type": "text", "text": "Look"},
@@ -389,7 +389,7 @@ def test_recorded_images(replying: Start, provider: str) -> None:
 
 
 def test_recorded_reasoning(replying: Start, provider: str) -> None:
-    """Thoughts are told, and what the model wants back goes back: within the run, and with the next turn (P18)."""
+    """Reasoning is sent, and values that the model wants back return: in the run and with the next turn (P18)."""
     call = ("c1", "weather", {"city": "Oslo"})
     signature = "c2lnbmF0dXJl"
     server, recorded = replying(

@@ -33,7 +33,7 @@ def message(number: int, text: str, phase: str | None = None) -> Json:
 
 
 def texts(events: list[Json]) -> list[str]:
-    """What was said, message by message."""
+    """Return the text of each message."""
     said: dict[str, str] = {}
     for event in of_type(events, "TEXT_MESSAGE_CONTENT"):
         said[event["messageId"]] = said.get(event["messageId"], "") + event["delta"]
@@ -41,7 +41,7 @@ def texts(events: list[Json]) -> list[str]:
 
 
 def assistant(recorded: Recorded) -> list[list[tuple[str, str | None]]]:
-    """Per request, what the assistant has said, with its phases."""
+    """Return the texts of the assistant with their phases, for each request."""
     for request in recorded.requests:
         assert check_responses(request) == []
     said = [[one for one in request["input"] if one.get("role") == "assistant"] for request in recorded.requests]

@@ -360,7 +360,7 @@ def test_a_front_end_cannot_take_a_tool_of_the_agent_over() -> None:
 
 
 def test_a_cancelled_run_lets_the_providers_stream_go() -> None:
-    """Who stops listening stops paying."""
+    """If the reader stops, the model stops too, and no more tokens are paid for."""
     closed: list[str] = []
 
     class Endless:

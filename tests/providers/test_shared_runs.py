@@ -21,7 +21,7 @@ Start = Callable[..., tuple[Any, Recorded]]
 
 
 class Till:
-    """A tool that asks before it pays, and what it has paid."""
+    """A tool that asks before it pays, and its payments."""
 
     def __init__(self) -> None:
         self.paid: list[int] = []
@@ -130,7 +130,7 @@ def test_an_agent_that_is_a_tool_of_another_asks_its_own_model_and_its_own_quest
 def test_an_agent_in_a_tool_goes_on_where_it_was_beside_one_that_was_done(
     modelled: Start, thread_for: Any, till: Till
 ) -> None:
-    """A replay skips the tool that is done, and must find what is on record for the other all the same."""
+    """A replay skips the tool that is done, and must still find the records of the other."""
     quick, _ = modelled("openai chat", {"text": "Quick. "}, tools=[till.pay])
     slow, slows = modelled(
         "openai chat", {"calls": [("c1", "pay", {"amount": 5})]}, {"text": "Slow. "}, tools=[till.pay]

@@ -1,4 +1,4 @@
-"""Several agents in one app, and what is stored about threads besides the log."""
+"""Several agents in one app, and the data of threads besides the log."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_question_is_answered_by_the_agent_that_asked(store: Any) -> None:
         answer = server.post("/", json=run_input(run_id="r2", resume=resume))
         assert (answer.status_code, answer.json()["error"]["code"]) == (409, "wrong_agent")
         assert text_of(server.events(path="/agents/asking", run_id="r2", resume=resume)) == "answer yes"
-        for path in ("/", "/agents/default"):  # nobody comes back to a run of another agent
+        for path in ("/", "/agents/default"):  # no request attaches to a run of another agent
             for answers in (
                 {"run_id": "r2", "resume": resume},
                 {"run_id": "r1", "resume": resume},

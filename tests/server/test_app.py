@@ -171,7 +171,7 @@ async def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(
             "message": f"the app cannot start: {path} cannot be used as a store: there is no folder {path.parent}",
         }
     ]
-    assert caplog.records == []  # the server logs what it was told
+    assert caplog.records == []  # the server logs the message itself
 
 
 @pytest.mark.parametrize("option", [{"busy": "maybe"}, {"history": "both"}, {"on_disconnect": "shrug"}])
@@ -373,7 +373,7 @@ def test_an_agent_that_cannot_be_called_with_a_run_is_refused_at_once() -> None:
         App(good)
 
 
-# Event loops that come and go
+# Several event loops
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of the loops that were closed under the store
@@ -464,7 +464,7 @@ def test_an_http_exception_of_an_authenticate_hook_is_a_refusal_unless_it_is_a_f
         assert ("www-authenticate" in stream.response.headers) is (status < 500)
 
 
-# What a peer sends decides nothing about the log
+# Requests cannot change the log
 
 
 def test_the_first_of_many_notices_are_reported_and_the_rest_counted() -> None:

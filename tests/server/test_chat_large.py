@@ -1,4 +1,4 @@
-"""Large files in chats, and many: a server that measures itself is sent images and sends them back.
+"""Large files in chats, and many: a server that measures itself receives images and sends them back.
 
 Memory is what the server's process grew by at its peak (resident, so also what the allocator keeps), and the bound is
 three times the file: not of what it takes as base64, a third more. Not counted are what a store in memory is there to
@@ -24,7 +24,7 @@ from large_files.kit import MIB, SIZE, Measured
 HELD = 0.05
 """Seconds of the loop's thread between two of its turns."""
 SLACK = 8 * MIB
-"""What a process grows by for other reasons: threads, buffers of sockets, pages of the database."""
+"""The growth of a process for other reasons: threads, buffers of sockets, pages of the database."""
 TEXT = SIZE * 4 // 3
 """The file as base64."""
 
@@ -39,7 +39,7 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Measured]
 
 
 def hold(figures: dict[str, float], bound: int) -> None:
-    """See that the figures are within the bounds. They are shown by ``-rP``, and so by ``make faults``."""
+    """Check that the figures are within the bounds. ``-rP``, and so ``make faults``, shows them."""
     worked, held, late = (f"{1000 * figures[name]:.1f} ms" for name in ("worked", "held", "late"))
     print(f"grown by {figures['grown'] / MIB:.1f} MiB of {bound / MIB:.1f}")
     print(f"between two turns of the loop: {worked} of its thread, {held} of all threads, {late} late by the clock")

@@ -73,7 +73,7 @@ RESULTS = ["Transferred.", "True", "Success: Function completed.", "", "[1,2]", 
 
 
 async def post(agent: Any, *bodies: dict[str, Any], **app: Any) -> list[tuple[int, list[dict[str, Any]]]]:
-    """Status and events of each request, sent one after the other to one app, as they are."""
+    """Send requests to one app, one after the other; return the status and events of each."""
 
     async def main() -> list[tuple[int, list[dict[str, Any]]]]:
         answers: list[tuple[int, list[dict[str, Any]]]] = []

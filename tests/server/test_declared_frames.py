@@ -1,4 +1,4 @@
-"""A client that declares 1.0 or 1.1 receives what it received before there were dialects, byte for byte.
+"""A client that declares 1.0 or 1.1 receives the same bytes as before there were dialects.
 
 ``declared_frames`` has the frames that the server wrote then (commit 05b61f3) for every event of the vectors.
 One thing has changed since: a user message without content is written as an empty string, as document 000 has it.

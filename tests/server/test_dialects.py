@@ -1,4 +1,4 @@
-"""Older clients over HTTP: what they receive live, in a replay and in a join, and what they send back."""
+"""Older clients over HTTP: their events live, in a replay and in a join, and the messages that they send back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PICTURE = ImagePart(source=DataSource(value="QUJD", mime_type="image/png"))
 
 
 async def every_shape(run: Run) -> None:
-    """Use all that older clients cannot read."""
+    """Send everything that older clients cannot read."""
     run.state["n"] = run.state.get("n", 0) + 1
     async with run.subagent("helper") as helper:
         await helper.say("I help.")

@@ -1,4 +1,4 @@
-"""The log records of a run: one for each thing that happened, with its ids."""
+"""The log records of a run: one for each occurrence, with its ids."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ async def outcomes(path: Path) -> dict[str, str | None]:
 
 
 def test_a_viewer_of_another_process_s_run_does_not_keep_this_one(tmp_path: Path) -> None:
-    """It may go on for hours. The viewer's stream ends without an end, so it can come back elsewhere."""
+    """The run may take hours. The viewer's stream ends without a terminal event, so it can reconnect elsewhere."""
     store = tmp_path / "threads.db"
     (tmp_path / "site_of_apps.py").write_text(SITE.format(store=store).replace("drain=1.0", "drain=0.1"))
     with (
@@ -152,7 +152,7 @@ async def waits(run: Any) -> None:
 
 
 class Host:
-    """Whoever had the signals before."""
+    """The previous owner of the signals."""
 
     def __init__(self) -> None:
         self.heard: list[int] = []

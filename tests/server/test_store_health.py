@@ -56,7 +56,7 @@ class Stuck(MemoryStore):
 
 
 class Slow(Stuck):
-    """A store that takes longer than anybody's patience, and always gets on with something."""
+    """A store that is slower than every timeout, and always makes progress."""
 
     @property
     def wrote_at(self) -> float:
@@ -64,7 +64,7 @@ class Slow(Stuck):
 
 
 class Patience:
-    """Counts how often the runs of a server were told to lose theirs."""
+    """Counts how often the runs of a server checked the store timeout."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, patience: float) -> None:
         real = LiveRun.check_store_timeout
@@ -79,7 +79,7 @@ class Patience:
         monkeypatch.setattr(LiveRun, "check_store_timeout", lose)
 
     def wait(self) -> None:
-        """Return when it was lost often with everything that began before now."""
+        """Wait until the timeout was checked several times for calls that began before now."""
         self._since, self.lost = monotonic() + self._patience, 0
         wait_until(lambda: self.lost > 3)
 

@@ -47,7 +47,7 @@ def expand(*events):
 
 
 def rejection(*events):
-    """The error for the last of the events; the ones before it are fine."""
+    """Return the error of the last event; those before it are accepted."""
     expander = ChunkExpander()
     for event in events[:-1]:
         expander.feed(event)
@@ -155,7 +155,7 @@ def test_the_end_of_the_stream_invents_no_end():
     assert expander.feed(CustomEvent(name="n", value=1)) == (CustomEvent(name="n", value=1),)
 
 
-# What the first chunk owes, and what later ones may repeat
+# Fields of the first chunk, and repeated fields
 
 
 @pytest.mark.parametrize(

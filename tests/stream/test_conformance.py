@@ -47,7 +47,7 @@ def consume_case(case: dict[str, Any]) -> Seen:
     seen.request = json.loads(encode(request))
     consumer = Consumer(messages=messages, warn=warn)
     stream: list[Any] = case["stream"]
-    if peer is not None:  # a peer from before subagents: what it says of them is taken out first (ERA-4)
+    if peer is not None:  # subagents of a peer from before subagents are removed first (ERA-4)
         decoder = EventDecoder(warn=warn)
         decoded = [event for raw in stream for event in decoder.feed(raw)]
         stream = [event for event in (strip_subagents(event, warn) for event in decoded) if event is not None]
@@ -71,7 +71,7 @@ def consume_case(case: dict[str, Any]) -> Seen:
 
 
 def broken_duty(case: dict[str, Any]) -> tuple[str | None, str]:
-    """The duty the case is about, if it was found broken (some of these streams also declare no version, VER-2)."""
+    """Return the producer rule of the case, if it was found broken (some streams also declare no version, VER-2)."""
     decoder = EventDecoder(warn=lambda notice: None)
     events = [event for raw in case["stream"] for event in decoder.feed(raw)]
     findings = verify(events, producer=True, collect=True).findings

@@ -40,7 +40,7 @@ PIECES = [
 
 
 def feed_results(feed, texts, is_looking=True):
-    """What came out, how it ended, and what was noticed on the way."""
+    """Return the events, the error and the notices."""
     notices = []
     consumer = Consumer(warn=notices.append, new_id=iter(f"id{n}" for n in range(99)).__next__)
     seen = []

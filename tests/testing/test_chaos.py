@@ -1,4 +1,4 @@
-"""The chaos transport: deterministic by its seed, and what a client makes of it."""
+"""The chaos transport: its faults depend on the seed only, and clients recover from them."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ async def test_a_client_that_reconnects_sees_the_same_conversation_whatever_is_c
     chaos = Chaos(seed, cuts=0)
     async with client_for(ScriptedAgent("Warm up.", SCRIPT), wrap=chaos.wrap, reconnect=PATIENT) as client:
         thread = client.thread("t")
-        # A client learns from its first answer that the server gives ids; only then can it come back.
+        # A client learns from its first answer that the server gives ids; only then can it reconnect.
         await thread.run("hello")
         chaos.allow(6, chance=0.8, within=1500)
         result = await thread.run("go")

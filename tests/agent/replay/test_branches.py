@@ -198,7 +198,7 @@ async def test_a_branch_that_takes_longer_than_the_one_with_the_answer_says_noth
 
 
 async def test_what_a_parent_says_after_it_saw_a_question_of_its_child_does_not_count(thread: Thread) -> None:
-    """It swallows the question: a replay says something else there, and that is heard."""
+    """The agent swallows the question: a replay sends other output there, and that is sent on."""
 
     async def agent(run: Any) -> None:
         await run.say("begin")
@@ -545,7 +545,7 @@ async def test_workers_of_a_pool_are_muted_each_for_itself(thread: Thread) -> No
 
 
 async def test_the_jobs_of_one_worker_are_branches_of_their_own() -> None:
-    """Which worker does which job is another matter in every run."""
+    """The workers take the jobs in another order in every run."""
     workers = iter([1, 3])
 
     def agent(run: Any) -> None:

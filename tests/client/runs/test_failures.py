@@ -136,7 +136,7 @@ def test_a_connection_that_is_never_made_hits_the_limit_for_connecting(twin, ove
         full.bind(("127.0.0.1", 0))
         full.listen(0)
         url = f"http://127.0.0.1:{full.getsockname()[1]}"
-        waiting = [socket.socket() for _ in range(4)]  # they fill the queue, and nobody takes them out of it
+        waiting = [socket.socket() for _ in range(4)]  # they fill the queue of connections, and none is accepted
         try:
             for one in waiting:
                 one.setblocking(False)

@@ -18,7 +18,7 @@ WORDS = [f"word{n} " for n in range(60)]
 
 
 async def agent(run):
-    """Talks, leaves a call to the front end, and talks on when it is answered."""
+    """Send text, leave a call to the front end, and send more text when it is answered."""
     last = run.messages[-1]
     if last.role == "tool":
         run.state["answers"] = [*run.state.get("answers", []), last.content]

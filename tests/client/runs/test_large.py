@@ -26,7 +26,7 @@ from aguila.server import Limits
 pytestmark = pytest.mark.anyio
 
 IMAGE = random.Random(1).randbytes(8_000_000)
-TEXT = base64.b64encode(IMAGE).decode()  # more than what is allowed unless somebody says so
+TEXT = base64.b64encode(IMAGE).decode()  # more than the default limit
 MOST = 1 << 30
 
 

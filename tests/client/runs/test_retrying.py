@@ -18,7 +18,7 @@ def served(agent):
 
 
 def failed(twin, thread):
-    """The id of the question whose answer a run has used before it failed."""
+    """Return the id of a question whose answer a failed run has used."""
     (question,) = twin.result(thread.run("Go", run_id="r1")).interrupts
     with pytest.raises(RunFailed):
         twin.result(thread.resume({question.id: approve()}, run_id="r2"))

@@ -210,7 +210,7 @@ def test_a_run_id_is_used_once_on_a_thread_env11(twin):
         thread = client.thread()
         with pytest.raises(HTTPRejected):
             twin.result(thread.run("Hi", run_id="r"))
-        twin.result(thread.run("Hi", run_id="r"))  # what was refused never was a run
+        twin.result(thread.run("Hi", run_id="r"))  # a refused request never was a run
         with pytest.raises(IllegalStep) as caught:
             twin.result(thread.run("Hi", run_id="r"))
         assert caught.value.rule == "ENV-11"
@@ -668,7 +668,7 @@ def test_a_state_that_a_patch_did_not_fit_is_fetched_if_asked(twin):
 
 
 def test_a_slow_consumer_holds_the_server_back(twin):
-    """What the consumer has not asked for stays in the sockets' buffers, and then at the server."""
+    """Events that the consumer has not read stay in the buffers of the sockets, and then at the server."""
     piece = frame({"type": "CUSTOM", "name": "x", "value": "x" * 65536})
     count = 0
 

@@ -1,4 +1,4 @@
-"""Where a stream has come to, by the ids of its events."""
+"""The position in a stream, by the ids of its events."""
 
 import pytest
 

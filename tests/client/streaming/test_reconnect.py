@@ -1,4 +1,4 @@
-"""A dropped stream is taken up where it was dropped, exactly once; or it is an error that says so."""
+"""A broken stream is resumed exactly once, where it broke off; otherwise an error explains why it is not."""
 
 import random
 import threading
@@ -17,7 +17,7 @@ NOT_FOUND = Answer([b'{"error":{"code":"not_found","message":"no"}}'], 404, "app
 
 
 class Log:
-    """A server's memory of one thread: what it has sent stays, and every request gets the rest of it."""
+    """The log of one thread on a server: sent events stay, and every request gets the rest."""
 
     def __init__(self, events, cuts):
         self.events = events
@@ -258,7 +258,7 @@ def test_a_server_that_comes_back_to_refuse_the_run_has_refused_it(twin):
 
 
 class FailsOnce:
-    """A client whose next connection is refused when it is told so."""
+    """A client whose next connection can be refused."""
 
     def __init__(self, twin):
         self._twin = twin

@@ -1,4 +1,4 @@
-"""Framing errors end a stream after what came before them; a piece of an event at the end is truncation."""
+"""Framing errors end a stream after the events before them; an incomplete event at the end is truncation."""
 
 import pytest
 

@@ -27,7 +27,7 @@ def answers(server, request=-1):
 
 
 class Pay:
-    """A function that takes as long as it is told to."""
+    """A function that waits until the test continues it."""
 
     def __init__(self):
         self.begun, self.may_end, self.has_ended = threading.Event(), threading.Event(), threading.Event()

@@ -10,7 +10,7 @@ from aguila.client import tool
 
 
 def conversation(*names):
-    """A run that calls these tools, and one that goes on with the answers."""
+    """Return a run that calls these tools, and a run that continues with the answers."""
     calls = [event for n, name in enumerate(names) for event in tool_call_json(f"c{n}", name, {"amount": n})]
     return ScriptedServer(run_of(*calls), run_of(*text_message_json("m", "Done")))
 

@@ -1,4 +1,4 @@
-"""HTTP/2, as it is met in the field: over TLS, chosen by ALPN, many runs on one connection, against Hypercorn."""
+"""HTTP/2 as real servers use it: over TLS, chosen by ALPN, many runs on one connection, against Hypercorn."""
 
 import asyncio
 import datetime
@@ -25,7 +25,7 @@ from aguila.errors import HTTPRejected, StreamTruncated, TransportFailed
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
-    """The paths of a certificate for 127.0.0.1 that nobody but us has signed, and of its key."""
+    """The paths of a self-signed certificate for 127.0.0.1, and of its key."""
     folder = tmp_path_factory.mktemp("tls")
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
@@ -52,7 +52,7 @@ pytestmark = [
 
 
 class Hypercorn:
-    """An app on Hypercorn in a thread; what it saw of its connections."""
+    """An app on Hypercorn in a thread, with the HTTP versions of its connections."""
 
     def __init__(self, app, certificate):
         self.versions: list[str] = []
@@ -98,7 +98,7 @@ def trusted(certificate):
 
 @contextmanager
 def connected(twin, server, options, **rest):
-    """A client, once the server answers; closed before the server is, which waits for its connections."""
+    """Yield a client when the server answers. It is closed first, because the server waits for its connections."""
     client = twin.client(server.url, options=options, **rest)
 
     def answers():
@@ -130,7 +130,7 @@ def test_a_run_over_http_2_is_read_event_by_event(twin, certificate, trusted):
         def first(event):
             seen.append(event.type)
             if event.type == "TEXT_MESSAGE_CONTENT":
-                gate.open()  # so it has come before the agent went on
+                gate.open()  # so it came before the agent continued
 
         twin.events(thread.run("x"), until=first)
         assert thread.messages[-1].content == "one two"
@@ -172,7 +172,7 @@ def test_a_run_can_be_left_and_cancelled_and_the_next_one_begun(twin, certificat
 
     with Hypercorn(App(agent), certificate) as server, connected(twin, server, trusted) as client:
         thread = client.thread()
-        twin.events(thread.run("wait"), until=lambda event: event.type == "TEXT_MESSAGE_CONTENT")  # and hang up
+        twin.events(thread.run("wait"), until=lambda event: event.type == "TEXT_MESSAGE_CONTENT")  # and disconnect
         assert twin.wait(thread.cancel())
 
         def next_run():

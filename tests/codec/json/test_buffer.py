@@ -34,6 +34,6 @@ def test_what_was_written_is_given_away_and_not_copied() -> None:
 
 def test_memory_is_not_touched_before_it_is_written_to() -> None:
     before = resident()
-    whole = PresizedBuffer(64 * MIB)  # more than what an allocator ever takes from what it has
+    whole = PresizedBuffer(64 * MIB)  # more than an allocator ever takes from freed memory
     whole.write(b"x" * MIB)
     assert resident() - before < 16 * MIB

@@ -95,7 +95,7 @@ def test_a_stream_decoder_counts_what_it_is_fed():
     with pytest.raises(DecodeError) as caught:
         decoder.feed(b'{"type":"RUN_ERROR"}')
     assert (caught.value.index, caught.value.path) == (2, "/message")
-    assert decoder.feed(HELLO) != []  # one bad event does not end it: that is for its owner to decide
+    assert decoder.feed(HELLO) != []  # a bad event does not end the decoder: its owner decides
 
 
 @pytest.mark.parametrize("text", ["null", "5", '"RUN_ERROR"', "[]", "[{}]", "true"])

@@ -1,6 +1,6 @@
 """JSON with large strings in it: read and written without them, and the same as with them.
 
-What is large is made small here, so that every kind of text has large strings in many places.
+The threshold for large strings is low here, so that every kind of text has large strings in many places.
 """
 
 from __future__ import annotations

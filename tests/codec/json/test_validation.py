@@ -15,14 +15,14 @@ INTERRUPT = {"id": "i", "reason": "why"}
 
 
 def receive(raw):
-    """The event (or None) and its notices as (rule, path), with compatibility off: the rules alone."""
+    """Return the event (or None) and its notices as (rule, path), without compatibility rules."""
     notices = []
     event = decode_event(json.dumps(raw), compat="off", warn=notices.append)
     return event, [(notice.rule, notice.path) for notice in notices]
 
 
 def kept(raw):
-    """An event that must arrive as it is, without a notice."""
+    """Check that an event arrives unchanged, without a notice."""
     event, notices = receive(raw)
     assert notices == []
     assert event is not None
@@ -107,7 +107,7 @@ def test_an_unknown_part_is_dropped_from_its_list():
 def test_a_part_with_an_unknown_source_is_dropped_whole_amb_2():
     event, notices = receive(snapshot(user_json("u", [{**IMAGE, "source": {"type": "torrent"}, "oops": 1}])))
     assert event.messages[0].content == []
-    assert notices == [("PROC-3", "/messages/0/content/0")]  # what was inside is not worth a notice of its own
+    assert notices == [("PROC-3", "/messages/0/content/0")]  # its members get no notices of their own
 
 
 @pytest.mark.parametrize("role", [{"role": "narrator"}, {}])

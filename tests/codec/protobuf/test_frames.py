@@ -239,7 +239,7 @@ def test_an_integer_that_no_double_holds_is_written_as_the_nearest_with_a_notice
     notices: list[Notice] = []
     frame = ProtobufEncoder(warn=notices.append).encode(StateSnapshotEvent(snapshot={"id": 2**53 + 1, "ok": 2**60}))
     assert [notice.rule for notice in notices] == ["PB-12"]
-    assert "9007199254740993" not in notices[0].message  # what a state holds has no place in a log
+    assert "9007199254740993" not in notices[0].message  # the content of a state must not be logged
     (event,) = ProtobufDecoder().feed(frame)
     assert event == StateSnapshotEvent(snapshot={"id": float(2**53), "ok": 2.0**60})
 

@@ -1,4 +1,4 @@
-"""Laws: what is written is read, however it is cut; whatever is read ends in events or in an error of ours."""
+"""Laws: written events are read again, however the bytes are cut; any bytes give events or an ``AguilaError``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Connections that are cut: after every event, at every byte, while the run is on and when it is over.
+"""Connections that are cut: after every event, at every byte, during the run and after its end.
 
-Two workers share one file; whoever is cut on one comes back to the other. In the end every viewer has the events of
-the uncut run: none lost, none twice, each at its sequence number.
+Two workers share one file; a viewer that is cut on one reconnects to the other. In the end every viewer has the events
+of the uncut run: none lost, none twice, each at its sequence number.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def uncut(worker: Worker, turns: int, thread_id: str = "thread") -> Frames:
 
 
 def joined(viewer: Viewer) -> list[dict[str, Any]]:
-    """What a run said, however its deltas were merged, and without the ids that differ from run to run."""
+    """Return the events of a run with all deltas merged, and without the ids that differ between runs."""
     found: list[dict[str, Any]] = []
     for event in events_of(viewer.frames):
         event.pop("threadId", None)
@@ -122,7 +122,7 @@ async def test_a_finished_run_cut_at_every_byte_is_resumed_on_the_other_worker(t
 
 @pytest.mark.parametrize("lead", [min, max], ids=["nobody lags", "most lag"])
 async def test_a_run_that_is_on_cut_after_every_event_and_anywhere_within(tmp_path: Path, lead: object) -> None:
-    """The agent goes on when the slowest, or the fastest, viewer has what it said."""
+    """The agent continues when the slowest, or the fastest, viewer has received its output."""
     rounds = scaled(2, 25)
     totals = {"connections": 0, "cuts": 0, "events": 0}
     with workers(tmp_path, 2, app={"heartbeat": 0.002}) as both:  # comments between the events as well
@@ -175,7 +175,7 @@ async def test_a_run_that_is_on_cut_after_every_event_and_anywhere_within(tmp_pa
 
 
 async def test_the_stream_of_a_posted_run_cut_after_each_of_its_events(tmp_path: Path) -> None:
-    """Hanging up does not stop a run; each cut is a run of its own, and all say the same."""
+    """A disconnect does not stop a run. Each cut has a run of its own, and all have the same events."""
     with workers(tmp_path, 2, app={"merge_deltas": False}) as both:  # so that all runs have the same events
         ports = [worker.port for worker in both]
         whole = uncut(both[0], turns=1, thread_id="thread-x")
@@ -202,7 +202,7 @@ async def test_the_stream_of_a_posted_run_cut_after_each_of_its_events(tmp_path:
 
 
 async def test_the_stream_of_a_posted_run_cut_at_each_of_its_bytes(tmp_path: Path) -> None:
-    """Who has nothing yet posts again: the run may have begun or not, and it runs once all the same."""
+    """A viewer without events posts again: the run may have begun or not, and runs once in either case."""
     with workers(tmp_path, 2) as both:
         ports = [worker.port for worker in both]
         size, said = 0, []

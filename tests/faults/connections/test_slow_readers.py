@@ -46,7 +46,7 @@ async def test_slow_and_stopped_readers_neither_stall_a_run_nor_cost_memory(tmp_
                 return (tmp_path / valve.name).stat().st_size > 1
 
             async def trickle() -> None:
-                """1 KiB for every 64 events of the fast one."""
+                """Read 1 KiB for every 64 events of the fast reader."""
                 nonlocal reads
                 reads += 1
                 seen = fast.last

@@ -18,7 +18,7 @@ FINISHED = {"type": "success"}
 
 
 def begin(worker: Worker, thread_id: str, run_id: str = "run", **props: Any) -> None:
-    """Start a run, and hang up."""
+    """Start a run, and disconnect."""
     with running(worker, thread_id, run_id, **props):
         pass
 

@@ -1,4 +1,4 @@
-"""``kill -9`` of a process that writes: what it had been told is durable must be there, whole and in order.
+"""``kill -9`` of a process that writes: all events that the store confirmed must be there, complete and in order.
 
 ``AGUILA_KILLS`` sets how often (the long version of ``make faults``).
 """
@@ -23,7 +23,7 @@ KILLS = int(os.environ.get("AGUILA_KILLS", "12"))
 
 
 def kill_a_writer(path: Path, rng: random.Random, seed: int) -> dict[str, int]:
-    """Start a process with five runs, kill it after a random number of acknowledgements; gives the last of each."""
+    """Start a process with five runs, and kill it at a random time; return the last confirmation of each run."""
     process = subprocess.Popen(
         [sys.executable, WORKER, path, "write_many", "5", str(seed), "100000"], stdout=subprocess.PIPE, bufsize=0
     )
@@ -40,7 +40,7 @@ def kill_a_writer(path: Path, rng: random.Random, seed: int) -> dict[str, int]:
         rest = process.stdout.read()
         process.stdout.close()
         process.wait()
-    for line in rest.split(b"\n")[:-1]:  # what it said before it died, a broken last line excepted
+    for line in rest.split(b"\n")[:-1]:  # its output before it died, without an incomplete last line
         _, thread_id, last = line.split()
         confirmed[thread_id.decode()] = int(last)
     return confirmed

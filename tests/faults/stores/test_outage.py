@@ -1,7 +1,7 @@
 """A file that is locked, full, or cannot be written.
 
-Runs that are on end with RUN_ERROR, new ones are refused with 503; who watches from another worker hears of the end
-when it can be stored. What a viewer was told is what the log says in the end. When the cause is gone the server works
+Runs in progress end with RUN_ERROR, and new ones are refused with 503. Viewers on another worker receive the end when
+it can be stored. In the end the log has the events that the viewers received. When the cause is gone, the server works
 as before.
 """
 
@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 
 
 class Lock:
-    """Another process that keeps the file locked for longer than anyone waits."""
+    """Another process that keeps the file locked for longer than any timeout."""
 
     def __init__(self, worker: Worker) -> None:
         path = worker.folder / "threads.db"
@@ -89,7 +89,7 @@ def check_log_of_viewer(worker: Worker, viewer: Viewer) -> int:
 async def run_through_outage(
     worker: Worker, other: Worker, outage: Any, number: int, during: Callable[[], None]
 ) -> list[Viewer]:
-    """Runs with a viewer each, an outage in the middle until all of them have been told."""
+    """Start runs with a viewer each, and an outage in the middle that lasts until all viewers have received an end."""
     viewers = [Viewer(f"thread-{number}-{index}") for index in range(RUNS)]
     tasks: list[asyncio.Task[Any]] = []
     for index, viewer in enumerate(viewers):

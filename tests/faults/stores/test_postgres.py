@@ -271,7 +271,7 @@ class Questions:
         return False
 
     async def _answer_on_all(self, thread: str, interrupt_id: str, turn: int) -> list[str]:
-        """Answer on every server at the same time; return what became of each answer."""
+        """Answer on every server at the same time; return the outcome of each answer."""
         return await asyncio.gather(*(self._answer(thread, interrupt_id, turn, number) for number in range(SERVERS)))
 
     async def _answer(self, thread: str, interrupt_id: str, turn: int, number: int) -> str:
@@ -493,6 +493,6 @@ def check_text(log: Frames) -> None:
 
 
 def check_server_log(text: str) -> None:
-    """Assert that a server met nothing that it was not written for."""
+    """Assert that a server has logged no bug."""
     assert not any(sign in text for sign in ("never retrieved", "never awaited", "was destroyed", "in callback")), text
     assert text.count("Traceback") == text.count("OutcomeUnknown:"), text[-4000:]

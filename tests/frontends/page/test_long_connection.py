@@ -1,4 +1,4 @@
-"""What the page shows while the server or the network fails, and afterwards."""
+"""The page while the server or the network fails, and afterwards."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``aguila inspect`` in front of servers that others wrote, in Chromium.
+"""``aguila inspect`` in front of third-party servers, in Chromium.
 
 ``make peers`` tries every feature without a browser.
 """

@@ -1,7 +1,7 @@
 """The inspector on a run of 100,000 events: it opens, scrolls and travels without blocking the page.
 
-The limits are CPU time of the page's main thread, which a busy machine does not change. On an idle one it is the time
-that a person waits.
+The limits are CPU time of the page's main thread, which a busy machine does not change. On an idle machine it is the
+time that a user waits.
 """
 
 from __future__ import annotations

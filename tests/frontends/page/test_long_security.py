@@ -1,4 +1,4 @@
-"""Hostile content in everything that an agent, a user or a file name can bring to the page; and who sees what."""
+"""Hostile content in everything that an agent, a user or a file name can bring to the page; and who may see it."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_what_a_token_may_not_do_is_shown_as_403(
     )
     expect(page.locator("header.bar")).to_contain_text("403: this token may not do that")
     chat.sees("Hello.")
-    chat.write("Another message")  # what the token may do takes the notice away
+    chat.write("Another message")  # the token may do this, so the notice disappears
     expect(chat.user_message("Another message")).to_be_visible()
     expect(page.locator("header.bar")).not_to_contain_text("403")
     page.get_by_role("button", name="Change token").click()

@@ -1,8 +1,8 @@
-"""The script that every peer follows, and a count of its agents. Needs only the standard library: each peer has its
-own.
+"""The script that every peer follows, and a count of its agents.
 
-A server program takes its port as the only argument. The first word of the last user message chooses the feature. ``GET
-/probe`` tells how many agents began, and how they ended: so the driver sees the effect of a disconnect.
+It needs only the standard library, because each peer has its own packages. A server program takes its port as the only
+argument. The first word of the last user message chooses the feature. ``GET /probe`` tells how many agents began, and
+how they ended: so the driver sees the effect of a disconnect.
 """
 
 from __future__ import annotations

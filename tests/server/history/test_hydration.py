@@ -66,7 +66,7 @@ def types(events: list[Event]) -> list[str]:
     return [str(event.type) for event in events]
 
 
-# No run is on
+# No run in progress
 
 
 async def test_an_empty_thread_clears_nothing(open_store: Store) -> None:
@@ -219,7 +219,7 @@ async def test_another_scope_receives_nothing(open_store: Store) -> None:
     assert types(joined.events) == ["RUN_STARTED", "RUN_FINISHED"]
 
 
-# A run is on
+# A run in progress
 
 
 async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_store: Store) -> None:

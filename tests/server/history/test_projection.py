@@ -216,7 +216,7 @@ async def test_a_thread_begun_anew_while_it_is_read_is_read_anew() -> None:
     times = iter(float(n) for n in range(1000))
 
     class Replaced(MemoryStore):
-        """Its thread is replaced by a shorter one between two looks at it."""
+        """A store whose thread is replaced by a shorter one between two reads."""
 
         is_armed = True
 
@@ -291,7 +291,7 @@ def front_end(messages: list[Message]) -> list[Message]:
 
 
 async def echo_of(store: Store, given: RunAgentInput) -> RunAgentInput:
-    """What the server echoes of an input: without messages of other branches."""
+    """Return an input as the server echoes it: without messages of other branches."""
     projections = Projections(store, history="server", warn=ignore)
     settings = Settings(history="server", allow_system_messages=True)
     prepared = await prepare_input(given, settings, projections=projections, scope=SCOPE)
@@ -299,7 +299,7 @@ async def echo_of(store: Store, given: RunAgentInput) -> RunAgentInput:
 
 
 async def record(store: Store, log: list[Event], inputs: random.Random, history: HistoryMode = "client") -> list[Event]:
-    """Write a stream to a store as the runs of a thread; gives the log that a reducer has to be shown for the same."""
+    """Write a stream to a store as the runs of a thread; return the log that gives a reducer the same conversation."""
     shown: list[Event] = []
     lease = None
     for event in log:
@@ -319,7 +319,7 @@ async def record(store: Store, log: list[Event], inputs: random.Random, history:
 
 
 def one_end_per_run(log: list[Event]) -> list[Event]:
-    """Without what a server's log never has: failures after the end, or before the beginning."""
+    """Return a log without failures after the end or before the beginning of a run, which a server never stores."""
     kept: list[Event] = []
     is_open = False
     for event in log:
@@ -378,7 +378,7 @@ async def test_where_the_client_keeps_them_a_reader_along_the_way_and_one_at_the
         starts = [at for at, event in enumerate(log) if isinstance(event, RunStartedEvent)]
         for at, until in itertools.pairwise([*starts, len(log)]):
             given: Any = log[at]
-            # What a client would send: much of what there is, whatever its ids, and something else.
+            # Messages that a client may send: many known ones, with any ids, and new ones.
             held = (await projections.load(SCOPE, THREAD)).conversation.messages if at else []
             sent = [one for one in held if rng.random() < 0.8]
             extra = [] if given.input is None else given.input.messages

@@ -1,4 +1,4 @@
-"""Projections that are stored with the ends of runs: what is read then, and what a crash at any write leaves."""
+"""Projections that are stored with the ends of runs: how they are read, and the state after a crash at any write."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ class Crashing:
         save = store.save_projections
 
         async def save_or_die(scope: str, thread_id: str, projections: Mapping[str, RunProjection]) -> None:
-            """Store what was computed for a reader, unless the process dies before."""
+            """Store the projections of a reader, unless the process dies before."""
             if lost.random() < 0.3:
                 raise StoreUnavailable("the process is dead")
             await save(scope, thread_id, projections)
@@ -341,7 +341,7 @@ class Crashing:
         projection = None
         if crash != "sent" and rng.random() < 0.9:
             run = EndingRun(lease=lease, first=record.first, sent=sent)
-            if rng.random() < 0.5:  # it has kept its events
+            if rng.random() < 0.5:  # the events were kept
                 batches = await store.read(SCOPE, THREAD, record.first - 1)
                 stored = [event for batch in batches for event in batch.events]
                 run = EndingRun(

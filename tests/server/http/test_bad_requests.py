@@ -129,7 +129,7 @@ CASES: list[tuple[str, str, str, bytes | None, dict[str, str], int, str]] = [
     ("DELETE of a run", "DELETE", "/threads/thread/runs/run", None, {}, 405, "method_not_allowed"),
     ("GET of cancel", "GET", "/threads/thread/runs/run/cancel", None, {}, 405, "method_not_allowed"),
     ("OPTIONS without CORS", "OPTIONS", "/", None, {}, 405, "method_not_allowed"),
-    # what is not there
+    # missing threads and runs
     ("an unknown thread", "GET", "/threads/unknown", None, {}, 404, "not_found"),
     ("events of an unknown thread", "GET", "/threads/unknown/events", None, {}, 404, "not_found"),
     ("an unknown run", "GET", "/threads/thread/runs/unknown", None, {}, 404, "not_found"),
@@ -157,7 +157,7 @@ CASES: list[tuple[str, str, str, bytes | None, dict[str, str], int, str]] = [
     ("a page of none", "GET", "/threads?limit=0", None, {}, 422, "bad_limit"),
     ("a page that is no number", "GET", "/threads?limit=many", None, {}, 422, "bad_limit"),
     ("a page of too many", "GET", "/threads?limit=100000", None, {}, 422, "bad_limit"),
-    # who asks, and from where
+    # credentials and origins
     ("no credentials", "POST", "/", body(), {**JSON, "authorization": ""}, 401, "unauthenticated"),
     ("wrong credentials", "GET", "/threads", None, {"authorization": "Bearer eve"}, 401, "unauthenticated"),
     ("a hook that breaks", "GET", "/threads", None, {"authorization": "Bearer broken"}, 500, "internal"),
@@ -271,7 +271,7 @@ def test_a_body_that_does_not_say_its_size_is_cut_off_at_the_limit(server: Serve
 
 
 def test_a_wrong_accept_header_is_answered_with_sse(server: Server) -> None:
-    """SSE is what every consumer takes (PB-2); there is no 406."""
+    """Every consumer accepts SSE (PB-2), so there is no 406."""
     headers = {**AS_ADA, "accept": "image/png, garbage;;q=x"}
     answer = server.post("/", json=run_input("accept"), headers=headers)
     assert answer.headers["content-type"] == "text/event-stream"

@@ -119,7 +119,7 @@ async def test_a_body_that_stops_coming_loses_its_share_only_if_others_wait(monk
         while not reservation.received and not reading.done():
             await asyncio.sleep(0.002)
             await messages.put({"type": "http.request", "body": b"x", "more_body": True})
-        assert (await reading)["body"] == b"x"  # nobody waits, so it may take its time
+        assert (await reading)["body"] == b"x"  # no request waits, so the body may be slow
         waiting = asyncio.ensure_future(budget.acquire(100))
         await let_tasks_run()
         while not messages.empty():
@@ -256,7 +256,7 @@ async def test_a_large_body_of_which_nothing_more_comes_is_refused(monkeypatch: 
     messages: asyncio.Queue[Any] = asyncio.Queue()
     with Reservation(BodyBudget(100)) as reservation:
         await reservation.reserve(100)
-        with pytest.raises(Rejected, match="too_slow"):  # although nobody waits
+        with pytest.raises(Rejected, match="too_slow"):  # although no request waits
             await asyncio.wait_for(reservation.receive(messages.get), DEADLINE)
 
 

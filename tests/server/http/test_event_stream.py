@@ -89,7 +89,7 @@ def test_a_run_that_is_posted_again_goes_on_after_what_the_reader_has(store: Any
                 assert again.frames() == frames[last:]
         with server.run(headers={"last-event-id": "999"}) as again:
             assert again.status == 410
-        with server.run(run_id="new", headers={"last-event-id": "999"}) as new:  # which has nothing to go on after
+        with server.run(run_id="new", headers={"last-event-id": "999"}) as new:  # a new run ignores the cursor
             assert new.status == 200
 
 
@@ -380,7 +380,7 @@ async def test_a_thread_that_is_deleted_right_after_its_run_is_not_reported_as_f
     async def send(message: Any) -> None:
         sent.extend(message.get("body", b""))
         if b"RUN_STARTED" in sent:
-            await goes_on.wait()  # a reader that stalls
+            await goes_on.wait()  # the reader stalls
 
     async def receive() -> Any:
         return requests.pop() if requests else await asyncio.Event().wait()

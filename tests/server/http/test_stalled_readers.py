@@ -1,4 +1,4 @@
-"""Readers that accept nothing are disconnected, and what is held for them is limited."""
+"""Readers that accept nothing are disconnected, and the bytes that are held for them are limited."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def make(store: Any, **limits: Any) -> App:
 @pytest.mark.parametrize("accepts", [1, 2, 3])
 async def test_a_stream_whose_reader_accepts_nothing_is_ended(store: Any, accepts: int) -> None:
     async with make(store, write_seconds=0.2) as app:
-        reader = await post_run(app, accepts=accepts)  # it returns, although the reader never goes on
+        reader = await post_run(app, accepts=accepts)  # it returns, although the reader never continues
         assert reader.stalled.is_set()
         assert not reader.is_complete
         assert (await post_run(app, "r2")).is_complete

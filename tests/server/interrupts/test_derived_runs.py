@@ -25,7 +25,7 @@ HELLO = [{"id": "u1", "role": "user", "content": "Go"}]
 
 
 class Asking:
-    """Asks questions one after the other and says what was answered."""
+    """Asks questions one after the other and sends the answers."""
 
     def __init__(self, *questions: str) -> None:
         self.questions = questions or ("Name?", "Colour?", "Size?")

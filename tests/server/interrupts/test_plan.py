@@ -85,14 +85,14 @@ async def test_after_a_cancelled_run_the_next_one_is_ordinary_but_may_still_answ
     await write_run(open_store, resuming("r2", *both), claims=["i1", "i2"], outcome="cancelled")
     assert (await plan(open_store, agent_input("r3", user("u3")))).claims == []
     assert (await plan(open_store, resuming("r3", *both))).claims == ["i1", "i2"]
-    # Who answers one answers them all.
+    # A request that answers one interrupt answers all.
     assert await refusal(open_store, resuming("r3", resume_entry("i1"))) == (422, "interrupt_uncovered", "/resume")
 
 
 async def test_the_branch_being_continued_decides_what_is_open_int_7(open_store: Store) -> None:
     await write_run(open_store, agent_input("r1", user("u1")))
     await write_run(open_store, agent_input("r2", user("u2")), outcome=[make_interrupt("i1")])
-    # Going on from before the question leaves it where it is.
+    # A run that continues from before the question leaves it open.
     assert (await plan(open_store, agent_input("r3", user("u3"), parent_run_id="r1"))).claims == []
     await write_run(open_store, agent_input("r3", user("u3"), parent_run_id="r1"))
     assert (await plan(open_store, agent_input("r4", user("u4")))).claims == []
@@ -258,7 +258,7 @@ async def test_an_expired_interrupt_can_only_be_cancelled_int_9(
     assert await refusal(open_store, agent_input("r2")) == (422, "interrupt_uncovered", "/resume")
 
 
-# What was asked for
+# Schemas of answers
 
 SCHEMA = {
     "type": "object",
@@ -372,7 +372,7 @@ async def test_a_new_question_after_an_ordinary_run_begins_a_chain_of_its_own(op
 
 
 async def test_an_unused_answer_is_not_replayed(open_store: Store) -> None:
-    # The question changed: the answer came, was not asked for, and another question was.
+    # The question changed: its answer was not used, and another question was asked.
     await write_run(open_store, agent_input("r1"), outcome=[make_interrupt("int_old")])
     await write_run(
         open_store,
@@ -405,7 +405,7 @@ async def test_an_interrupt_that_a_run_is_answering_is_planned_and_marked_as_tak
     assert (made.claims, made.contested) == (["i1"], ["i1"])
     with pytest.raises(ThreadBusy):
         await begin_run(open_store, resuming("r3", resume_entry("i1")), claims=made.claims)
-    # It makes way, and the plan is made anew.
+    # The other run ends, and the plan is made again.
     cancelled = RunFinishedEvent(thread_id=THREAD, run_id="r2", outcome=RunFinishedCancelledOutcome())
     await append_events(open_store, lease, [cancelled])
     made = await plan(open_store, resuming("r3", resume_entry("i1")))

@@ -82,7 +82,7 @@ def test_an_agent_that_raises_its_own_interrupt_uses_the_answer_when_it_is_done(
         assert waiting() == []
         again = {"resume": answers((name, "yes"))}
         assert code_of(server, run_id="r4", **again) == (409, "interrupt_stale")
-        # Not from where it was asked either: it is settled once.
+        # Nor from the run that asked: it is settled once.
         assert code_of(server, run_id="r4", parentRunId="r1", **again) == (409, "interrupt_stale")
 
 
@@ -327,7 +327,7 @@ def test_an_answer_that_comes_as_the_protocol_says_is_no_notice_int_11(store: An
 
 
 def document_block(word: str) -> dict[str, Any]:
-    """What a piece of Python in docs/server.md defines."""
+    """Return the names that a Python block of docs/server.md defines."""
     text = (REPOSITORY / "docs/server.md").read_text()
     (block,) = (one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if word in one)
     names: dict[str, Any] = {}
@@ -355,7 +355,7 @@ async def appends(run: Any) -> None:
 @pytest.mark.parametrize("compact", ["", "?compact=true"])
 @pytest.mark.parametrize("history", ["client", "server"])
 def test_a_log_with_echoes_is_read_to_what_the_thread_is(store: Any, history: Any, compact: str) -> None:
-    """As the document has it: states that were sent, changed by the front end, or absent (IN-11, SNAP-4)."""
+    """The table of the document: states that were sent, changed by the front end, or absent (IN-11, SNAP-4)."""
     read = document_block("reduce_along")["read"]
     with serving(App(appends, store=store, history=history, echo_input=True)) as server:
         sent: list[Any] = []

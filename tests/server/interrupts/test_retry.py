@@ -52,7 +52,7 @@ def thread_of(server: Any) -> tuple[Any, Any]:
 
 
 def client_history(server: Any) -> list[dict[str, Any]]:
-    """What a client sends that keeps the history: all that it holds."""
+    """Return the messages of a client that keeps the history: all of them."""
     return [one for one in thread_of(server)[0] if one["role"] not in ("activity", "reasoning")]
 
 
@@ -103,7 +103,7 @@ def test_what_was_said_with_the_answer_stays_and_what_the_failed_run_said_does_n
         events = server.events(run_id="r3", messages=still, resume=approves(question))
         (snapshot,) = [event for event in events if event["type"] == "MESSAGES_SNAPSHOT"]
         assert contents(snapshot["messages"]) == ["Go", "Go: ", "and hurry up", "well?"]
-        # Without reasoning in it, a snapshot would leave what was thought to be thought again after itself (MSGS-2).
+        # A snapshot without reasoning would keep the client's reasoning, and the replay would append to it (MSGS-2).
         assert [one["content"] for one in snapshot["messages"] if one["role"] == "reasoning"] == [""]
         assert contents(thread_of(server)[0]) == ["Go", "Go: that is done.", "paid", "and hurry up", "well?"]
     assert agent.came_with[-1] == ["user Go", "assistant Go: ", "assistant None", "user and hurry up", "user well?"]
@@ -121,7 +121,7 @@ def test_given_up_the_run_ends_as_cancelled_without_the_agent_and_the_next_is_or
         assert types(events) == ["RUN_STARTED", "RUN_FINISHED"]
         assert events[-1]["outcome"] == {"type": "cancelled"}
         assert agent.calls == calls
-        # It is over for good; but to give it up again harms nobody.
+        # It has ended for good, but giving it up again does no harm.
         assert refusal(server, run_id="r4", resume=approves(question, first)) == (409, "interrupt_stale")
         assert server.events(run_id="r4", resume=gives_up(question))[-1]["outcome"] == {"type": "cancelled"}
         assert question_of(server.events(run_id="r5", messages=[user_json("u2", "Again")])) != question
@@ -173,7 +173,7 @@ def test_of_several_answers_all_are_given_again_or_all_are_given_up(store: Any) 
 
 
 def test_after_a_run_that_was_stopped_the_answer_can_only_be_given_up_life_10(store: Any) -> None:
-    """A stock client that hung up still holds the question: it never saw how the run ended."""
+    """A stock client that disconnected still has the question: it never saw the end of the run."""
     gate = Gate()
 
     async def agent(run: Any) -> Any:
@@ -185,7 +185,7 @@ def test_after_a_run_that_was_stopped_the_answer_can_only_be_given_up_life_10(st
         yes[0]["interruptId"] = question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
         with server.run(run_id="r2", resume=yes) as stream:
             gate.await_reached()
-            # What a run is doing is neither done twice nor given up by another. The same answer attaches to the run.
+            # The work of a run is neither repeated nor given up by another run. The same answer attaches to the run.
             with other.run(run_id="r3", resume=yes) as again:
                 assert again.status == 200
             assert refusal(other, run_id="r3", resume=gives_up(question)) == (409, "interrupt_stale")

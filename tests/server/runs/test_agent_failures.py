@@ -105,7 +105,7 @@ def test_a_request_beyond_capacity_is_refused_before_its_body_is_decoded() -> No
         answer = server.post("/", json=wrong)
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_runs")
         assert answer.headers["retry-after"] == "1"
-        with server.run() as again:  # the same request: it comes back to its run
+        with server.run() as again:  # the same request attaches to its run
             again.read_until("TEXT_MESSAGE_CONTENT")
         other = run_input(messages=[{"id": "1", "role": "user", "content": "Not the same"}])
         assert server.post("/", json=other).status_code == 429
@@ -154,7 +154,7 @@ def test_the_runs_of_a_scope_are_counted_over_all_processes_that_share_a_store(t
             assert answer.headers["retry-after"] == "1"
         busy = two.post("/", json=run_input("t1", "other"))
         assert (busy.status_code, busy.json()["error"]["code"]) == (409, "thread_busy")
-        with two.run(thread_id="t1", run_id="first") as again:  # coming back is always possible
+        with two.run(thread_id="t1", run_id="first") as again:  # attaching is always possible
             again.read_until("TEXT_MESSAGE_CONTENT")
             agent.gate("first").open()
             assert again.rest() == first.rest()

@@ -149,7 +149,7 @@ async def test_text_added_to_the_last_delta_counts_as_an_event() -> None:
 
 
 async def waiting_deltas(*events: Event) -> list[bytes]:
-    """Put events that wait together; return what is appended."""
+    """Put events that wait together; return the appended events."""
     log = Log()
     pump = event_pump(log, window=DEADLINE)
     for event in events:

@@ -160,11 +160,11 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
         yield StateSnapshotEvent(snapshot={"image": TEXT})
 
     places = [
-        "aguila.server.http.request_body.excise_strings",  # what came is looked at
+        "aguila.server.http.request_body.excise_strings",  # the request is excised
         "aguila.server.http.request_body.decode_excised",  # and read
         "aguila.server.http.request_body.hash_body",
         "aguila.chat.media.decode_base64",  # its base64 is decoded
-        "aguila.chat.media.encode_base64",  # what goes is encoded
+        "aguila.chat.media.encode_base64",  # the response is encoded
         "aguila.server.runs.event_pump.encode_checked_large",
         "aguila.server.runs.event_encoding.encode_large",
     ]

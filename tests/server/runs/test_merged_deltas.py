@@ -1,4 +1,4 @@
-"""What clients and agents see of merged deltas."""
+"""Merged deltas as clients and agents see them."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ async def test_requests_that_come_at_once_do_not_exceed_the_limit(path: str, tmp
         assert sorted([await begun(*each) for each in burst]) == [200] * 3 + [429] * 5
         agent.goes_on.set()
         await asyncio.gather(*[task for _, task in burst])
-        assert await begun(*start(app, "2001:db8::9", "t9", path)) == 200  # what was refused is not counted
+        assert await begun(*start(app, "2001:db8::9", "t9", path)) == 200  # refused runs are not counted
 
 
 async def test_by_default_abandoned_runs_of_one_visitor_lock_nobody_else_out() -> None:

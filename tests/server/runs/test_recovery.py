@@ -103,7 +103,7 @@ def test_of_requests_that_find_a_dead_run_none_is_refused_for_it(tmp_path: Path)
             ]
             for number in range(8):
                 answers = [post.result() for post in posts[2 * number : 2 * number + 2]]
-                # They may be in each other's way, but not in that of the dead one.
+                # They may delay each other, but not the recovery of the dead one.
                 assert 200 in [answer.status_code for answer in answers]
                 assert not any("run slow is on" in answer.text for answer in answers)
                 with one.stream("GET", f"/threads/t{number}/events") as log:
@@ -174,7 +174,7 @@ def test_a_paused_owner_that_wakes_after_its_lease_writes_nothing(tmp_path: Path
 
 
 class Failing(MemoryStore):
-    """A store that can be told to fail."""
+    """A store that fails when the test says so."""
 
     is_failing = False
     is_failing_for_good = False

@@ -27,7 +27,7 @@ unit: ContextVar[str] = ContextVar("unit")
 
 
 class Slow(MemoryStore):
-    """Begins runs when it is told to."""
+    """A store that begins runs when the test allows it."""
 
     def __init__(self) -> None:
         super().__init__()

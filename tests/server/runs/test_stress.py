@@ -1,4 +1,4 @@
-"""Many clients that start, watch, hang up, cancel and return at once: every log stays valid."""
+"""Many clients that start, watch, disconnect, cancel and return at once: every log stays valid."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ACTIONS = 12
 
 
 async def chatty(run: Any) -> Any:
-    """Says a lot, in pieces, with things open all the time; sometimes fails."""
+    """Send many pieces with open items all the time; sometimes fail."""
     rng = random.Random(run.run_id)
     async with run.step("work"):
         for i in range(rng.randrange(5, 120)):
@@ -89,7 +89,7 @@ async def swarm(url: str) -> set[int]:
                     request = http.stream("POST", f"/threads/{thread_id}/runs/{run_id}/cancel")
                 async with request as response:
                     statuses.add(response.status_code)
-                    patience = rng.randrange(0, 4000)  # bytes after which this client hangs up
+                    patience = rng.randrange(0, 4000)  # bytes after which this client disconnects
                     async for piece in response.aiter_raw():
                         patience -= len(piece)
                         if patience < 0:

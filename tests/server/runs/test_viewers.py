@@ -23,7 +23,7 @@ CANCELLED = {"type": "cancelled"}
 
 
 class Counted(SQLiteStore):
-    """Counts who is noted, and who looks."""
+    """Counts registrations of viewers, and reads of them."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -52,7 +52,7 @@ def path(tmp_path: Path) -> Path:
 
 @contextmanager
 def two(path: Path, agent: Any, **options: Any) -> Generator[tuple[Server, Server]]:
-    """Two apps on one file, each with an event loop and a store of its own."""
+    """Serve two apps on one file, each with an event loop and a store of its own."""
     with (
         serving(App(agent, store=SQLiteStore(path), **options)) as owner,
         serving(App(agent, store=SQLiteStore(path), **options)) as other,
@@ -71,14 +71,14 @@ def notes(path: Path, since: float | None = None) -> int:
 
 
 def refusal(server: Server, run_id: str = "other") -> str:
-    """Why another run is refused on the thread."""
+    """Return the code with which another run on the thread is refused."""
     with server.run(run_id=run_id) as stream:
         assert stream.status == 409
         return json.loads(stream.response.read())["error"]["code"]
 
 
 def begin(server: Server) -> None:
-    """Start a run, and hang up."""
+    """Start a run, and disconnect."""
     with server.run() as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
 
@@ -114,7 +114,7 @@ def test_a_run_that_is_watched_where_it_runs_is_not_replaced(path: Path) -> None
     with two(path, agent) as (owner, other), owner.run() as first:
         first.read_until("TEXT_MESSAGE_CONTENT")
         assert refusal(other) == "thread_busy"
-        assert refusal(other, "third") == "thread_busy"  # it is asked again, and answered again
+        assert refusal(other, "third") == "thread_busy"  # the owner is asked again, and answers again
         agent.gate("run").open()
         assert first.rest()[-1]["outcome"] == FINISHED
     assert agent.calls == ["run"]

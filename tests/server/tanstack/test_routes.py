@@ -1,4 +1,4 @@
-"""What TanStack AI's client asks for besides AG-UI, over HTTP. Its own package is driven in tests/interop."""
+"""The requests of TanStack AI's client besides AG-UI, over HTTP. Its own package is driven in tests/interop."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_a_running_run_is_named_and_joined_from_its_first_event(store: Any) -> N
         with server.run(run_id="r2", messages=[user_json("u2", "Wait")]) as stream:
             gate.await_reached()
             found = server.get("/?threadId=thread").json()
-            # what the run has said comes again from its events
+            # the output of the run comes again from its events
             assert [one["id"] for one in found["messages"] if one["role"] == "user"] == ["u1", "u2"]
             assert found["messages"][-1]["id"] == "u2"
             assert found["activeRun"] == {"runId": "r2"}
@@ -206,7 +206,7 @@ def test_a_client_tool_is_started_once_wherever_the_stream_is_resumed(store: Any
         ids = [one for one, _ in whole]
         for place, cursor in enumerate(ids[:-1]):
             rest = frames(**{"last-event-id": cursor})
-            missing = [one for one in rest if one[0] not in ids[: place + 1]]  # the client drops what it has seen
+            missing = [one for one in rest if one[0] not in ids[: place + 1]]  # the client drops repeated events
             assert missing == whole[place + 1 :], cursor
 
 

@@ -1,4 +1,4 @@
-"""The contract, and the file: what it holds, what it refuses and what it gives back."""
+"""The contract, and the file: its content, its limits, and the space that it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compaction joins, what it leaves alone, and what it loses (the table in its docstring)."""
+"""Events that compaction joins and keeps, and its losses (the table in its docstring)."""
 
 import pytest
 from builders import RUN_FINISHED, RUN_STARTED, user
@@ -60,7 +60,7 @@ def add(path, value=1, **fields):
 
 
 def inside(*events, **kwargs):
-    """What is left of these events of a finished run."""
+    """Return the compacted events of a finished run, without its boundaries."""
     stream = [RUN_STARTED, *events, RUN_FINISHED]
     compacted = compact(stream, **kwargs)
     verify(compacted)
@@ -426,7 +426,7 @@ def test_the_echo_keeps_a_message_that_says_whose_an_item_is():
 
 
 def check_compaction(log, **options):
-    """What is left of a log, which means the same in a row and along every branch."""
+    """Compact a log; check that it means the same as a whole and along every branch. Return the result."""
     compacted = compact(log, warn=lambda _: None)
     assert compact(compacted, warn=lambda _: None) == compacted
     verify(compacted)

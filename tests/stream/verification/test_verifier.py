@@ -133,7 +133,7 @@ def assert_accepted(*events):
 
 
 def assert_refused(rule, *events):
-    """The last event is refused by this rule, and everything before it is accepted."""
+    """Assert that the last event is refused by this rule, and that all before it are accepted."""
     verifier = Verifier()
     for event in events[:-1]:
         verifier.feed(event)

@@ -38,7 +38,7 @@ from aguila.stream.writer import EventWriter
 
 
 class Written:
-    """A writer and all that it has written."""
+    """A writer and all its events."""
 
     def __init__(self, **options):
         counter = itertools.count(1)
@@ -68,7 +68,7 @@ class Written:
 
 @pytest.fixture
 def run():
-    """A started run; what was written must pass the verifier with a producer's duties at the end."""
+    """A started run; at the end, its events must pass the verifier with the rules for producers."""
     run = Written()
     run.start()
     yield run

@@ -230,9 +230,9 @@ async def test_another_scope_has_no_history(open_store: Store) -> None:
 @pytest.mark.parametrize(
     ("sent", "messages", "expected"),
     [
-        (None, ["u2"], {"n": 1}),  # absent: what the log holds
-        ({}, ["u2"], {"n": 1}),  # a client that begins knows nothing, and {} says nothing
-        ({}, ["u1", "u2"], {}),  # one that knows the thread means it
+        (None, ["u2"], {"n": 1}),  # absent: the state of the log
+        ({}, ["u2"], {"n": 1}),  # a new client does not know the state, so {} has no meaning
+        ({}, ["u1", "u2"], {}),  # a client that knows the thread means {}
         ({"n": 2}, ["u2"], {"n": 2}),
         ({"n": True}, ["u2"], {"n": True}),
     ],

@@ -1,4 +1,4 @@
-"""Which messages of a client the log has, and what ``unknown_history`` and ``state_keys`` do with the others."""
+"""Which messages of a client the log has, and the effects of ``unknown_history`` and ``state_keys``."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def message_without_id(text: str, role: str = "user") -> dict[str, Any]:
 
 
 def turn(server: Any, run_id: str, *messages: dict[str, Any]) -> str:
-    """What the agent saw, as it says itself. Without a version, as such clients are (VER-8)."""
+    """Run a turn without a version, as such clients do (VER-8); return the messages that the agent saw."""
     return text_of(server.events(run_id=run_id, messages=list(messages), protocolVersion=...))
 
 
@@ -83,7 +83,7 @@ def test_the_same_request_is_the_same_run_again_and_its_ids_survive_a_restart(hi
         turn(server, "r1", message_without_id("one"))
         turn(server, "r2", message_without_id("two"))
         before = server.get("/threads/thread").json()["messages"]
-        turn(server, "r2", message_without_id("two"))  # which is answered with the thread as it is
+        turn(server, "r2", message_without_id("two"))  # hydration: the answer is the thread
         found = server.get("/threads/thread").json()
         assert (len(found["runs"]), found["messages"]) == (2, before)
     with serving(App(echo, history=history, store=SQLiteStore(path))) as server:

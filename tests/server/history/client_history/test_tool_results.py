@@ -36,7 +36,7 @@ def history(request: pytest.FixtureRequest) -> Any:
 
 
 class Paying:
-    """Asks for approval, pays, and answers the call; in other runs says what it sees."""
+    """Asks for approval, pays, and answers the call; in other runs sends the messages that it sees."""
 
     def __init__(self) -> None:
         self.seen: list[list[str]] = []
@@ -79,7 +79,7 @@ def results(messages: Messages) -> list[tuple[str, Any]]:
 
 
 def applied(events: Events, messages: Messages) -> Messages:
-    """Return the messages that a client holds after these events: only what they do to snapshots and results."""
+    """Return the messages of a client after these events. Only snapshots and results are applied."""
     for event in events:
         if event["type"] == "MESSAGES_SNAPSHOT":
             messages = list(event["messages"])
@@ -104,7 +104,7 @@ def test_the_message_that_comes_with_the_answer_is_kept_aside(store: Any, histor
         assert results(client) == results(thread_of(server)) == [(call_id, "paid")]
         assert [one.rule for one in notices].count("tool-results") == 1
         assert "'own'" in next(one.message for one in notices if one.rule == "tool-results")
-        # The log has it, so that whoever joins later knows the same.
+        # The log has it, so that a client that joins later gets the same.
         with server.stream("GET", "/threads/thread/events?protocolVersion=1.1") as stream:
             assert types(stream.rest()).count("MESSAGES_SNAPSHOT") == 1
         assert text_of(server.events(run_id="r2", messages=[*client, AGAIN])) == "Nothing."
@@ -260,7 +260,7 @@ def test_a_result_that_a_dialect_wrote_as_text_reaches_the_agent_as_it_was(store
 
 
 def test_an_encrypted_value_of_a_result_returns_to_the_agent(store: Any, history: Any) -> None:
-    """pydantic-ai says so that a call was denied. A client that sends it back has not edited the result."""
+    """pydantic-ai reports a denied call in this form. A client that sends it back has not edited the result."""
     seen: list[Any] = []
     notices: list[Any] = []
 

@@ -1,4 +1,4 @@
-"""What the inspector asks of the server: the input of a run, and the findings about it."""
+"""The requests of the inspector: the input of a run, and the findings about it."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_stream_of_another_server_that_is_refused_says_why(events: list[dict[s
     with serving(recorded(*events)) as peer, serving(App(upstream(peer.url, check=True))) as front:
         assert front.events()[-1]["type"] == "RUN_ERROR"
         found = front.get("/threads/thread/runs/run/check").json()
-    # and not that the stream was cut off: the gateway has stopped to read it
+    # no finding that the stream was cut off: the gateway has stopped reading it
     assert {one["rule"] for one in found["findings"] if one["level"] == "error"} - {"VER-2"} == {rule}
 
 

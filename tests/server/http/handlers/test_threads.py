@@ -174,7 +174,7 @@ def test_connecting_to_a_finished_thread_restates_it_and_ends(store: Any) -> Non
         assert [message["content"] for message in snapshot["messages"]] == ["Hello", "1: Hello"]
         assert next(event for event in events if event["type"] == "STATE_SNAPSHOT")["snapshot"] == {"a": 1}
         assert events[-1]["type"] == "RUN_FINISHED"
-        assert server.get("/threads/thread/runs/visitor").status_code == 404  # looking is no run
+        assert server.get("/threads/thread/runs/visitor").status_code == 404  # a hydration is not a run
 
 
 def test_connecting_to_a_running_thread_restates_it_and_follows_it_to_its_end(store: Any) -> None:
@@ -281,7 +281,8 @@ def test_the_agent_the_routes_and_the_lineage_see_one_branch(store: Any, sends: 
 @pytest.mark.parametrize("path", ["/", "/connect"])
 def test_a_run_that_the_thread_does_not_have_cannot_be_gone_on_from(store: Any, history: Any, path: str) -> None:
     with serving(App(echo, store=store, history=history)) as server:
-        # Nothing is known of the thread, as after the loss of a store: whoever knows it better is let in, and back.
+        # Nothing is known of the thread, as after the loss of a store: a client that has the thread is accepted, also
+        # the next time.
         lost = run_input(run_id="1", parentRunId="lost", messages=[user_json("u1", "Hello")])
         assert server.post(path, json=lost).status_code == 200
         assert server.post("/", json=lost).status_code == 200
@@ -319,7 +320,7 @@ def test_an_answer_resumes_the_run_where_it_asked(store: Any) -> None:
         assert answers == [{"ok": True}]
         with server.run(run_id="3", resume=answer) as third:
             assert third.status == 409
-        again = server.events(run_id="2", resume=answer)  # the same request once more is no second answer
+        again = server.events(run_id="2", resume=answer)  # the same request again is not a second answer
         assert again[-1]["type"] == "RUN_FINISHED"
         assert answers == [{"ok": True}]
 

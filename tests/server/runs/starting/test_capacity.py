@@ -70,7 +70,7 @@ class GatedSQLiteStore(SQLiteStore):
 
 
 class Call:
-    """A request to the app in this process. The client hangs up when the response has ended."""
+    """A request to the app in this process. The client disconnects when the response has ended."""
 
     def __init__(self, app: App, **members: Any) -> None:
         self.status = 0

@@ -18,7 +18,7 @@ SYSTEM = {"id": "s", "role": "system", "content": "Obey me."}
 
 
 class Counted(MemoryStore):
-    """Counts how often it is asked for interrupts."""
+    """Counts how often interrupts are read."""
 
     asked = 0
 

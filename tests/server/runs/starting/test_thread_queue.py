@@ -1,4 +1,4 @@
-"""A second run on a busy thread, and clients that hang up."""
+"""A second run on a busy thread, and clients that disconnect."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ def test_another_scope_cannot_cancel_a_request_that_waits() -> None:
 
 
 def found(answer: Any) -> Any:
-    """Return the answer, None if it says that there is no such run."""
+    """Return the answer; None if there is no such run."""
     return None if answer.status_code == 404 else answer
 
 
@@ -281,7 +281,7 @@ def waiting(app: App) -> int:
     return app._service.runs.capacity.total
 
 
-# Hanging up
+# Disconnecting
 
 
 def test_on_disconnect_cancel_ends_the_run_after_the_grace_period(store: Any) -> None:

@@ -1,4 +1,4 @@
-"""Several hosts in the DSN, and what a synchronous standby does not have yet."""
+"""Several hosts in the DSN, and commits that a synchronous standby does not have yet."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Standby:
         self.cluster = cluster
 
     async def require(self, is_required: bool) -> None:
-        """Let commits wait from now on, or let them go."""
+        """Make commits wait from now on, or stop that."""
         name = "missing" if is_required else ""
         await self.run(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
         await self.run("SELECT pg_reload_conf()")
@@ -157,7 +157,7 @@ async def test_a_connection_that_accepts_no_writes_any_more_is_replaced(store: P
 
 
 async def test_a_connection_that_is_lost_when_its_time_is_over_is_lost_once(store: PostgresStore):
-    """As after a process was suspended: the loss and the end of the time are noticed together."""
+    """As after a suspended process: the lost connection and the timeout are noticed together."""
     failures: list[dict[str, Any]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context))
     database = engine_of(store).database
@@ -167,7 +167,7 @@ async def test_a_connection_that_is_lost_when_its_time_is_over_is_lost_once(stor
             db.terminate()
             await asyncio.sleep(0.05)
 
-        await database.guard(db, call(), size=-1024 * 1024 * 1024)  # its time is over at once
+        await database.guard(db, call(), size=-1024 * 1024 * 1024)  # the time is up at once
 
     await database.attempt(lose)
     assert failures == []

@@ -1,4 +1,4 @@
-"""Migrations, files in rows, and what vacuum has to do."""
+"""Migrations, files in rows, and the work of vacuum."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ async def test_a_removal_whose_answer_was_lost_is_no_error(store: PostgresStore,
 
 
 async def test_removing_a_thread_waits_for_no_other_and_blocks_no_other(store: PostgresStore, other: PostgresStore):
-    """A transaction that holds the row of one thread blocks only what concerns that thread."""
+    """A transaction that holds the row of one thread blocks only calls for that thread."""
     busy = await start(store, "busy")
     await complete(store, "old", "r")
     holder = await engine_of(other).database.connect()
