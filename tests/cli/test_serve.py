@@ -130,6 +130,7 @@ def test_a_copilotkit_page_is_served_and_its_settings_are_printed(folder: Path) 
 GIVEN: dict[str, tuple[str, Any]] = {
     "store": ("x.db", None),
     "durability": ("power", "power"),
+    "store_patience": ("6.5", 6.5),
     "name": ("eagle", "eagle"),
     "history": ("server", "server"),
     "busy": ("queue", "queue"),
@@ -160,6 +161,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "keep_seconds": ("1005", 1005.0),
     "keep_threads": ("1006", 1006),
     "keep_bytes": ("1007", 1007),
+    "compact_after": ("1008", 1008.0),
     "page": ("", True),
     "debug": ("", True),
 }
@@ -206,7 +208,7 @@ def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, mon
     assert full.pop("allow_anonymous") is True
     assert full.pop("allowed_hosts") == [*local, "a.example"]
     assert full.pop("limits") == Limits(body=1001, upload=1002, runs=1003, runs_per_scope=1004, anonymous_bytes=1010)
-    assert full.pop("retention") == Retention(max_age=1005.0, max_threads=1006, max_bytes=1007)
+    assert full.pop("retention") == Retention(max_age=1005.0, max_threads=1006, max_bytes=1007, compact_after=1008.0)
     assert full == {
         APP_OPTIONS[option]: value
         for option, (_, value) in GIVEN.items()

@@ -14,6 +14,7 @@ import typer
 APP_OPTIONS: Final = {
     "store": "store",
     "durability": "durability",
+    "store_patience": "store_patience",
     "name": "name",
     "history": "history",
     "busy": "busy",
@@ -44,6 +45,7 @@ APP_OPTIONS: Final = {
     "keep_seconds": "retention.max_age",
     "keep_threads": "retention.max_threads",
     "keep_bytes": "retention.max_bytes",
+    "compact_after": "retention.compact_after",
     "page": "page",
     "debug": "debug",
 }
@@ -92,6 +94,10 @@ def serve(
         Literal["process", "power"],
         _option(_THREADS, "What stored events survive: the death of the process, or also the loss of power."),
     ] = "process",
+    store_patience: Annotated[
+        float,
+        _option(_THREADS, "How long a run waits for a store that does not answer.", min=0.1, metavar="SECONDS"),
+    ] = 5.0,
     history: Annotated[
         Literal["client", "server"], _option(_THREADS, "Use the messages of the request, or those in the store.")
     ] = "client",
@@ -103,6 +109,9 @@ def serve(
     ] = None,
     keep_bytes: Annotated[
         int | None, _option(_THREADS, "Delete the oldest threads beyond this total size.", min=0, metavar="BYTES")
+    ] = None,
+    compact_after: Annotated[
+        float | None, _option(_THREADS, "Compact runs that ended longer ago.", min=0, metavar="SECONDS")
     ] = None,
     busy: Annotated[
         Literal["auto", "reject", "queue", "replace"],
