@@ -111,9 +111,9 @@ class Ending:
     """How a run ended.
 
     ``interrupts`` are its open questions. ``asked`` are the ids of those that ``run.ask`` raised, whose answers replay
-    the agent. ``session`` is the private value to store: as the agent left it, or as it was before the run if the run
-    failed or asked with ``run.ask`` (the replay changes it again). ``error`` is the exception that made the run fail,
-    and ``reference`` the id in its log record. ``title`` is the new title of the thread, if the agent set one.
+    the agent. ``session`` is the private value to store. It is as the agent left it. If the run failed or asked with
+    ``run.ask``, it is as it was before the run: a replay changes it again. ``error`` is the exception that made the run
+    fail, and ``reference`` the id in its log record. ``title`` is the new title of the thread, if the agent set one.
     ``is_written`` is False if the sink refused the terminal event.
     """
 

@@ -368,7 +368,7 @@ class Store(ABC):
         """Return runs of every scope that ended longer ago than this and were not compacted, oldest first.
 
         A run is left out if an interrupt that it raised or answered is not settled, or was settled by a run that did
-        not succeed: then the answer can be given again.
+        not succeed. Such an interrupt can be answered again.
         """
         return ()
 

@@ -14,7 +14,7 @@ from aguila.store.sqlite.store import SQLiteStore
 
 _SQLITE: Final = "sqlite:///"
 _OPTION: Final = "aguila_"
-_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # of two letters or more, so C:// is a path
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # two letters or more, so C:// is a path
 _PASSWORD: Final = re.compile(r"(://[^:/?#@]*:)[^/?#]*(?=@)|([?&](?:ssl)?password=)[^&#]*")
 
 

@@ -280,9 +280,9 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class Quotas(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a scope and the whole store may hold. None sets no limit.
 
-    A run is refused if as many bytes are stored as allowed, or if it would create a thread too many; an upload, if it
-    would exceed the bytes or the files. A run that has begun is never ended by a quota, so it may exceed the bytes.
-    The quotas of the store count the writes of a run of another scope when that run ends.
+    A run is refused if as many bytes are stored as allowed, or if it would create a thread too many. An upload is
+    refused if it would exceed the bytes or the files. A run that has begun is never ended by a quota, so it may exceed
+    the bytes. The quotas of the store count the writes of a run of another scope when that run ends.
     """
 
     threads_per_scope: int | None = None

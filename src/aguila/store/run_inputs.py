@@ -103,7 +103,7 @@ def cut_input(body: bytes) -> CutInput:
     if size <= SMALL:
         return CutInput(body=StoredJSON(body), size=size)
     excised = excise_strings(body, INLINE // 2)
-    for text in (body,) if excised is None else (excised.text, body):  # the body if a cut string hides its messages
+    for text in (body,) if excised is None else (excised.text, body):  # the body if the cut text is not JSON
         try:
             members = _decode_members(text)
             messages = _decode_items(members.pop("messages"))

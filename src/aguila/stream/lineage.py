@@ -116,10 +116,10 @@ class Lineage:
     """The tree of runs in a log.
 
     ``log`` is every event of a thread in order. ``parents`` are the parents of runs that name none in the log, by run
-    id: a server infers some, and ``GET /threads/{id}`` returns them with the runs. These are tolerated with a notice: a
-    parent that is not in the log before the run (the run becomes a root); a run id used twice (ENV-11: the id means the
-    later run, and runs that continued the earlier one still do); and events before the first RUN_STARTED, such as the
-    RUN_ERROR of a refused run (they belong to no run).
+    id: a server infers some, and ``GET /threads/{id}`` returns them with the runs. Three faults are tolerated with a
+    notice. If the parent of a run is not in the log before it, the run becomes a root. If a run id is used twice
+    (ENV-11), the id means the later run, and runs that continued the earlier one still do. Events before the first
+    RUN_STARTED, such as the RUN_ERROR of a refused run, belong to no run.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ A broken stream is resumed so that every event is consumed exactly once:
   ``TransportFailed``.
 - A stream that joins a run starts with the thread so far. Without a cursor it can be requested again.
 - If the log does not have the cursor any more (410), because the run has ended and was compacted, the client joins the
-  thread (``POST /connect``): the run starts again from its beginning, and its messages come as a snapshot.
+  thread (``POST /connect``). Then the run starts again from its beginning, and its messages come as a snapshot.
 - Anything else is ``StreamTruncated``: to guess where to resume would lose or repeat events.
 
 A server may replay earlier runs before the requested one (IN-1). A stream that ends without the requested run is

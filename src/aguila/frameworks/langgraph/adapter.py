@@ -225,8 +225,8 @@ class _GraphRun:
     async def _is_new(self, message: ChatMessage, open_calls: set[str]) -> bool:
         """Return whether the graph has to get a message that its checkpoint does not have.
 
-        A message that an earlier run of the graph has sent, and not kept, is not new: a text of a cancelled run, or of
-        a model whose answer is not in the state.
+        A message that an earlier run of the graph has sent, and not kept, is not new. Examples are a text of a
+        cancelled run, and one of a model whose answer is not in the state.
         """
         if message.role in ("user", "system", "developer"):
             return True

@@ -97,7 +97,7 @@ class Relay:
     """Converts the events of one run. ``input`` was sent to the other server.
 
     With ``may_replay`` the other server may send earlier runs first (IN-1). A run with another id is held back until it
-    refers to a message that this thread does not have: then it is the requested run, under an id that the server chose.
+    refers to a message that this thread does not have. Then it is the requested run, under an id that the server chose.
     """
 
     def __init__(self, run: Run, input: RunAgentInput, options: RelayOptions, *, may_replay: bool) -> None:  # noqa: A002

@@ -1,7 +1,7 @@
 """Restore messages as the model wrote or saw them, from our members in their metadata.
 
 Answers of this run and histories sent by a client are restored in the same way, so that the model sees the same
-messages in each run: providers cache them, and sign reasoning for them. Metadata that does not fit its message is
+messages in each run. Providers cache these, and sign reasoning for them. Metadata that does not fit its message is
 ignored: a client may send anything.
 """
 

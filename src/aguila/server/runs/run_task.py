@@ -43,7 +43,7 @@ class LiveRun:
     """A run with its lease. It is the ``Services`` of its agent; its ``pump`` is the ``Sink``.
 
     ``claims`` are interrupts that are settled when the run succeeds or asks again. From the other arguments
-    ``projections`` computes the projection that is stored with the end of the run: ``first`` are the events that it
+    ``projections`` computes the projection that is stored with the end of the run. ``first`` are the events that it
     began with, ``sent`` is its input (None if that is large) and ``parent_run_id`` its stored parent.
     """
 

@@ -1,8 +1,8 @@
 """Track the viewers of a run, in this process and in others.
 
 The owner of a run knows its viewers in its own process. A process with viewers of a run that it does not own registers
-itself in the store, once for all of them, and renews the registration; that of a dead process expires. Such a process
-cannot know whether the run has other viewers, so it asks the owner to cancel the run only if it has none.
+itself in the store, once for all of them, and renews the registration. The registration of a dead process expires. Such
+a process cannot know whether the run has other viewers, so it asks the owner to cancel the run only if it has none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Append the events of all runs of this process: one call of ``append_events`` per flush.
 
-The number before a batch is part of its append. If a connection is lost during a commit, the append is repeated: either
-the thread still has that number, and the batch is appended, or it has the number after the batch, and the first attempt
-was committed.
+The number before a batch is part of its append. If a connection is lost during a commit, the append is repeated. If the
+thread still has that number, the batch is appended. If it has the number after the batch, the first attempt was
+committed.
 """
 
 from __future__ import annotations

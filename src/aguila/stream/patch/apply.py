@@ -1,8 +1,8 @@
 """Apply JSON Patches (RFC 6902) without changing the document or the patch.
 
 The first write below a container copies that container (not its children) and every container above it. The result
-shares the rest with the old document. The copies made by one call are *owned* by it: no one else has a reference to
-them, so later operations write to them directly, and a patch of a thousand operations copies each container once. Only
+shares the rest with the old document. The copies made by one call are *owned* by it: nothing else has a reference to
+them, so later operations write to them directly. A patch of a thousand operations copies each container once. Only
 owned containers are written to. So a patch that fails half-way changes nothing (SNAP-9), and values of the patch are
 used without a copy. In return, callers must not change a document in place.
 """

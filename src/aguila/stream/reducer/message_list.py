@@ -138,8 +138,9 @@ class MessageList:
     ) -> None:
         """Replace the messages by the incoming ones, given by id and role. Others stay if ``is_kept`` (MSGS-1, MSGS-2).
 
-        A message is replaced at its position, by the incoming one with its id and role, or else by one with its id if
-        the list has no message with that id and role. The rest of the incoming messages is appended.
+        A message is replaced at its position by the incoming one with its id and role. Otherwise an incoming message
+        with its id replaces it, unless the list has another message with that id and that role. The rest of the
+        incoming messages is appended.
         """
         remaining = dict(incoming)
         roles: dict[str, list[str]] = {}

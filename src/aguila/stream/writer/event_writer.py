@@ -49,7 +49,7 @@ class EventWriter(RunWriter):
     writer is unchanged. If a method makes a new id, the event with that id is the last one returned. To write for a
     subagent, pass its id as ``subagent`` when you open an item; later events of the item get the same tag.
 
-    Only the order of events is checked, not their values: an event passed to ``emit`` is sent as it is, and a NaN in it
+    Only the order of events is checked, not their values. An event passed to ``emit`` is sent as it is, and a NaN in it
     is found when the event is encoded. Methods that take JSON values copy and check them at once.
     """
 

@@ -1,6 +1,6 @@
 """Connect to the first of several hosts that accepts writes.
 
-asyncpg tries the hosts of a DSN one after the other, and all of them share one timeout: a host that has lost power and
+asyncpg tries the hosts of a DSN one after the other, and all of them share one timeout. A host that has lost power and
 does not answer would use it up, and the promoted standby would never be tried. So each host is tried by itself.
 """
 

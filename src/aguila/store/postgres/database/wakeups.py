@@ -1,9 +1,10 @@
 """Wake-ups between processes with LISTEN and NOTIFY.
 
 A notification names the threads that changed and carries no data: the receiver reads the database. NOTIFY takes a lock
-that all commits with a NOTIFY share, so it is sent after the commit of a flush, in a transaction of its own, and one at
-a time: threads that change meanwhile are in the next notification. That transaction does not wait for the disk or a
-standby, because the changes that it announces are durable. If a notification is lost, the next poll makes up for it.
+that all commits with a NOTIFY share. So it is sent after the commit of a flush, in a transaction of its own. One is
+sent at a time: threads that change meanwhile are in the next notification. That transaction does not wait for the disk
+or a standby, because the changes that it announces are durable. If a notification is lost, the next poll makes up for
+it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ load, jobs share the cost of a commit. A refused job does not affect the others.
 with ``StoreUnavailable``, and the thread continues with the next ones.
 
 A short job runs on the event loop if nothing could block it (``Writer._try_inline``). It holds the loop for 125 us at
-p50 and 300 us at p99. To wake the thread and be woken by it takes longer than the job: on an idle server 250 us more
-until a run has begun, and 1.5 times the processor time.
+p50 and 300 us at p99. To wake the thread and be woken by it takes longer than the job. On an idle server, a run would
+begin 250 us later, with 1.5 times the processor time.
 """
 
 from __future__ import annotations
