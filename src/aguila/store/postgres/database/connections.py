@@ -48,7 +48,8 @@ _OUTAGES = (
 
 _PERMISSIONS = (
     "grant the role of the store SELECT, INSERT, UPDATE and DELETE on the tables of its schema and USAGE on the schema "
-    "and its sequences; to create or upgrade the schema use its owner; see Permissions in docs/scaling.md"
+    "and its sequences; to create the schema it needs CREATE on the database, and to upgrade it use its owner; see "
+    "Permissions in docs/scaling.md"
 )
 
 _COMMIT_ONCE = """
