@@ -146,7 +146,10 @@ class AnswerChecker:
         record = self._records[interrupt_id]
         if interrupt_id not in self._raised:
             if record.status == "settled" or record.run_id in self._path:
-                message = f"the conversation has continued since interrupt {interrupt_id!r}"
+                message = (
+                    f"the conversation has continued since interrupt {interrupt_id!r}; read the thread again, and "
+                    "answer only its open interrupts"
+                )
                 raise Rejected(409, "interrupt_stale", message, path)
             message = f"interrupt {interrupt_id!r} was raised on another branch of this thread; set parentRunId to it"
             raise Rejected(422, "interrupt_foreign", message, path)

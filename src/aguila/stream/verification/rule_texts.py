@@ -293,7 +293,7 @@ RULE_SECTIONS: Final[dict[str, dict[str, str]]] = {
         "part-type-case": "A part's type in another case is read in lower case.",
         "reasoning-encrypted-content": "encryptedContent is read as a REASONING_ENCRYPTED_VALUE that follows.",
         "reasoning-role": "A reasoning message of the role 'assistant' is read as one of the role 'reasoning'.",
-        "resume-aliases": "other names of interruptId and payload are read as these.",
+        "resume-aliases": "Older names of interruptId and payload in a resume entry are read as those.",
         "resume-status": "A resume entry without status is read as resolved.",
         "sibling-interrupt": "An interrupt beside the outcome is read as part of it.",
         "single-resume-object": "A resume object is read as a list.",
