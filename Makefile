@@ -33,7 +33,7 @@ web: $(RUN_ENV)
 	@$(BIN)/python scripts/build_page.py
 
 test: $(ENV) node web
-	@echo "Running all tests: about ten minutes on two idle cores. make quick takes less than one."
+	@echo "Running all tests: about eight minutes on two idle cores. make quick takes less than one."
 	@start=$$(date +%s); $(BIN)/pytest -n $(JOBS) $(ARGS); status=$$?; \
 	echo "make test took $$(( $$(date +%s) - start )) s"; exit $$status
 
