@@ -220,10 +220,7 @@ class Questions:
             raise ValueError("two of the questions have the same key and the same text; give each its own key")
         used = [id_ for id_ in ids if id_ in self._current and id_ not in self._used]
         if used:
-            unsettled = [id_ for id_ in used if id_ not in self._settled]
-            if unsettled:
-                await self._services.settle(unsettled)
-            self._used.update(dict.fromkeys(used))
+            await self._settle(used)
         replaying, branches = self._output.replaying, self._output.branches
         missing = [interrupt for interrupt in asked if interrupt.id not in self._answers]
         if missing:
@@ -237,6 +234,24 @@ class Questions:
         if ids:
             branches.passed(branches.here(), ids[-1], is_current=bool(used))
         return [self._answers[id_] for id_ in ids]
+
+    async def _settle(self, used: Sequence[str]) -> None:
+        """Settle answers that came with this run, and count them as used.
+
+        A question of one branch cancels its siblings. What one of them settles then is settled in the store, so it must
+        be used as well, or the user would be asked again. So the cancelled caller waits until it is settled.
+        """
+        unsettled = [id_ for id_ in used if id_ not in self._settled]
+        if unsettled:
+            settling = asyncio.ensure_future(self._services.settle(unsettled))
+            try:
+                await asyncio.shield(settling)
+            except asyncio.CancelledError:
+                await asyncio.wait((settling,))
+                if not settling.cancelled() and settling.exception() is None:
+                    self._used.update(dict.fromkeys(used))
+                raise
+        self._used.update(dict.fromkeys(used))
 
     @property
     def has_unused_answers(self) -> bool:

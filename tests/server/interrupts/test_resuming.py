@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -16,7 +17,7 @@ from aguila import App
 from aguila.agent import RunInterrupt
 from aguila.codec import decode_event, encode
 from aguila.protocol import Interrupt as Question
-from aguila.store import MemoryStore
+from aguila.store import Lease, MemoryStore
 
 
 def answers(*pairs: tuple[str, Any], status: str = "resolved") -> list[dict[str, Any]]:
@@ -403,7 +404,29 @@ async def asks_in_branches(run: Any) -> None:
     await run.say("Both are booked.")
 
 
+class SlowSettling(MemoryStore):
+    """Settles every second interrupt late."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._count = 0
+
+    async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
+        self._count += 1
+        if self._count % 2 == 0:
+            await asyncio.sleep(0.05)
+        await super().settle(lease, interrupt_ids)
+
+
+def test_an_answer_that_is_settled_late_is_not_asked_for_again() -> None:
+    check_branches(SlowSettling())
+
+
 def test_branches_that_ask_side_by_side_go_on_under_their_own_ids(store: Any) -> None:
+    check_branches(store)
+
+
+def check_branches(store: Any) -> None:
     with serving(App(asks_in_branches, store=store)) as server:
         runs = [server.events(run_id="r1", messages=[user_json("u1", "Go")])]
         given: list[str] = []
