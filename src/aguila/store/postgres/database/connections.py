@@ -14,7 +14,7 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from math import inf
 from typing import Any, Literal, TypeVar
@@ -252,7 +252,7 @@ class Database:
 
         ``isolation``: within a transaction. ``size``: the bytes that it moves, if there may be many.
         """
-        return await self.retry(lambda: self.attempt(use, isolation, size))
+        return await self.retry(lambda: _finish(self.attempt(use, isolation, size)))
 
     async def remove(self, text: str, *args: Any) -> tuple[Any, bool]:
         """Run a statement that removes something; return its first row, and whether it is a repetition.
@@ -347,6 +347,19 @@ class Database:
     def abandon(self) -> None:
         """Forget all connections after the event loop was closed."""
         self._pool = None
+
+
+async def _finish(attempt: Coroutine[Any, Any, T]) -> T:
+    """Await an attempt. If the caller is cancelled, it goes on alone.
+
+    For a statement that is cancelled the driver opens another connection, and reports errors of it to nobody.
+    """
+    task = asyncio.create_task(attempt)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody waits for its error
+        raise
 
 
 async def _keep_session(db: Any) -> None:
