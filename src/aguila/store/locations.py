@@ -13,7 +13,9 @@ from aguila.store.records import Durability
 from aguila.store.sqlite.store import SQLiteStore
 
 _SQLITE: Final = "sqlite:///"
-_OPTION: Final = "aguila_"
+OPTION_PREFIX: Final = "aguila_"
+OPTIONS: Final = ("schema", "wakeups", "pool")
+"""The options of ``PostgresStore`` that a URL may have, each with the prefix."""
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")  # two letters or more, so C:// is a path
 _PASSWORD: Final = re.compile(r"(://[^:/?#@]*:)[^/?#]*(?=@)|([?&](?:ssl)?password=)[^&#]*")
 
@@ -51,15 +53,15 @@ def _take_options(dsn: str) -> tuple[str, dict[str, Any]]:
     """Return a DSN without the parameters that are options of the store. Raises ``ValueError``."""
     base, _, text = dsn.partition("?")
     query = parse_qsl(text, keep_blank_values=True)
-    given = {name.removeprefix(_OPTION): value for name, value in query if name.startswith(_OPTION)}
-    if unknown := given.keys() - {"schema", "wakeups", "pool"}:
-        raise ValueError(f"unknown option {_OPTION}{min(unknown)} of a store; use schema, wakeups or pool")
+    given = {name.removeprefix(OPTION_PREFIX): value for name, value in query if name.startswith(OPTION_PREFIX)}
+    if unknown := given.keys() - set(OPTIONS):
+        raise ValueError(f"unknown option {OPTION_PREFIX}{min(unknown)} of a store; use schema, wakeups or pool")
     options: dict[str, Any] = dict(given)
     if "pool" in given:
         if not given["pool"].isdecimal():
-            raise ValueError(f"{_OPTION}pool is {given['pool']!r}; give a number of connections")
+            raise ValueError(f"{OPTION_PREFIX}pool is {given['pool']!r}; give a number of connections")
         options["pool"] = int(given["pool"])
-    rest = urlencode([(name, value) for name, value in query if not name.startswith(_OPTION)])
+    rest = urlencode([(name, value) for name, value in query if not name.startswith(OPTION_PREFIX)])
     return f"{base}?{rest}" if rest else base, options
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from aguila.codec.logs import log_event
 from aguila.errors import CursorExpired, NotFound, StaleLease, StoreUnavailable
@@ -45,11 +46,19 @@ class Maintenance:
 
     def start_tasks(self) -> list[asyncio.Task[None]]:
         """Start the background tasks. They end when they are cancelled."""
-        return [
-            asyncio.create_task(self._run_periodically(), name="aguila-maintenance"),
-            asyncio.create_task(self._end_lost_runs(), name="aguila-lost-runs"),
-            asyncio.create_task(self._check_store_timeouts(), name="aguila-store-timeout"),
-        ]
+        maintenance = lost_runs = self._settings.lease / 3
+        if not isinstance(self._store, MemoryStore):  # only this process has runs in a memory store
+            lost_runs = min(lost_runs, LOST_INTERVAL)  # viewers wait for the end of a lost run
+        work = {
+            "aguila-maintenance": self._repeat(
+                maintenance, self._maintain, "maintenance of the runs failed; trying again"
+            ),
+            "aguila-lost-runs": self._repeat(
+                lost_runs, self.recover, "the runs of dead processes could not be ended; trying again"
+            ),
+            "aguila-store-timeout": self._check_store_timeouts(),
+        }
+        return [asyncio.create_task(one, name=name) for name, one in work.items()]
 
     async def check_store(self) -> None:
         """Raise ``StoreUnavailable`` unless the store can write within a short time."""
@@ -63,33 +72,23 @@ class Maintenance:
                 raise StoreUnavailable(f"the store wrote nothing for {seconds:g} seconds") from None
         self._store_health.record_success(began)
 
-    async def _run_periodically(self) -> None:
-        while True:
-            await asyncio.sleep(self._settings.lease / 3)
-            try:
-                await asyncio.gather(*(self._renew(live) for live in list(self._live.values())))
-                await self._remote.renew()
-                await self._prune()
-                if self._store_health.is_failing:  # the calls above may only have read
-                    await self.check_store()
-            except StoreUnavailable as error:
-                self._store_health.record_failure(error)
-            except Exception:  # noqa: BLE001 - maintenance must go on
-                _log.exception("maintenance of the runs failed; trying again")
-
-    async def _end_lost_runs(self) -> None:
-        """End the runs of dead processes soon after their death: viewers wait for the end."""
-        seconds = self._settings.lease / 3
-        if not isinstance(self._store, MemoryStore):  # only this process has runs in a memory store
-            seconds = min(seconds, LOST_INTERVAL)
+    async def _repeat(self, seconds: float, work: Callable[[], Awaitable[Any]], failure: str) -> None:
+        """Do work every so many seconds. ``failure`` is logged when it raises an unexpected error."""
         while True:
             await asyncio.sleep(seconds)
             try:
-                await self.recover()
+                await work()
             except StoreUnavailable as error:
                 self._store_health.record_failure(error)
             except Exception:  # noqa: BLE001 - maintenance must go on
-                _log.exception("the runs of dead processes could not be ended; trying again")
+                _log.exception(failure)
+
+    async def _maintain(self) -> None:
+        await asyncio.gather(*(self._renew(live) for live in list(self._live.values())))
+        await self._remote.renew()
+        await self._prune()
+        if self._store_health.is_failing:  # the calls above may only have read
+            await self.check_store()
 
     async def _check_store_timeouts(self) -> None:
         """Fail the runs whose events wait for the store for too long."""

@@ -34,11 +34,11 @@ from aguila.server.runs.environment import Environment
 from aguila.server.runs.event_encoding import encode_all_checked
 from aguila.server.runs.maintenance import Maintenance
 from aguila.server.runs.run_task import LiveRun
-from aguila.server.runs.shield import run_shielded
 from aguila.server.runs.starting.busy_thread import BusyThreads
 from aguila.server.runs.starting.capacity import too_many_runs
 from aguila.server.runs.starting.run_context import RunContextLoader
 from aguila.server.runs.starting.start_request import StartRequest, StartResult
+from aguila.shield import run_shielded
 from aguila.store import Batch, Lease, NewRun, RunRecord
 
 _SMALL = 32 * 1024

@@ -14,12 +14,13 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from math import inf
 from typing import Any, Literal, TypeVar
 
 from aguila.errors import MissingExtra, NotFound, StoreUnavailable
+from aguila.shield import run_shielded
 from aguila.store.locations import describe_postgres
 from aguila.store.postgres.database.hosts import Host, connect_to_first, list_hosts
 from aguila.store.postgres.database.migrations import check_usable, in_schema, migrate, read_version
@@ -252,7 +253,8 @@ class Database:
 
         ``isolation``: within a transaction. ``size``: the bytes that it moves, if there may be many.
         """
-        return await self.retry(lambda: _finish(self.attempt(use, isolation, size)))
+        # To cancel a statement, the driver opens another connection, and its errors reach no caller.
+        return await self.retry(lambda: run_shielded(self.attempt(use, isolation, size), _ignore_outcome))
 
     async def remove(self, text: str, *args: Any) -> tuple[Any, bool]:
         """Run a statement that removes something; return its first row, and whether it is a repetition.
@@ -349,17 +351,9 @@ class Database:
         self._pool = None
 
 
-async def _finish(attempt: Coroutine[Any, Any, T]) -> T:
-    """Await an attempt. If the caller is cancelled, it goes on alone.
-
-    For a statement that is cancelled the driver opens another connection, and reports errors of it to nobody.
-    """
-    task = asyncio.create_task(attempt)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody waits for its error
-        raise
+def _ignore_outcome(attempt: asyncio.Task[Any]) -> None:
+    """Let an attempt finish whose caller was cancelled. Its error was for the caller."""
+    attempt.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
 
 
 async def _keep_session(db: Any) -> None:

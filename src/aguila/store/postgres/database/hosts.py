@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 
+from aguila.store.locations import OPTION_PREFIX, OPTIONS
+
 HEAD_START = 0.3
 """Seconds after which the next host is tried, too, while the ones before have not answered."""
 
@@ -51,8 +53,6 @@ _UNSUPPORTED = {
 }
 """Parameters of libpq that the driver would take for settings of the server, and what to do instead."""
 
-_OPTIONS = ("schema", "wakeups", "pool")
-
 _ESCAPES = "in a user name or password write %40 for @, %3A for :, %2F for / and %23 for #"
 
 
@@ -68,11 +68,11 @@ def check_url(dsn: str) -> None:
     except ValueError:
         raise ValueError(f"a port of the PostgreSQL URL is not a number; {_ESCAPES}") from None
     for name in parse_qs(parts.query, keep_blank_values=True):
-        if name in _OPTIONS or name.startswith("aguila_"):
-            option = name.removeprefix("aguila_")
+        if name in OPTIONS or name.startswith(OPTION_PREFIX):
+            option = name.removeprefix(OPTION_PREFIX)
             raise ValueError(
-                f"{name} is no parameter of PostgreSQL; pass {option}= to PostgresStore, or write aguila_{option}= in "
-                "the URL of App(store=) and --store"
+                f"{name} is no parameter of PostgreSQL; pass {option}= to PostgresStore, or write "
+                f"{OPTION_PREFIX}{option}= in the URL of App(store=) and --store"
             )
         if name in _UNSUPPORTED:
             raise ValueError(f"the parameter {name} of the PostgreSQL URL is not supported: {_UNSUPPORTED[name]}")

@@ -13,7 +13,7 @@ from serving import run_input
 from waiting import let_tasks_run
 
 from aguila import App
-from aguila.server.runs.shield import run_shielded
+from aguila.shield import run_shielded
 from aguila.store import MemoryStore
 
 pytestmark = pytest.mark.anyio

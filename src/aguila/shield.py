@@ -1,4 +1,4 @@
-"""Protect work that must not be left half done from the cancellation of the request that started it."""
+"""Protect work that must not be left half done from the cancellation of the call that started it."""
 
 from __future__ import annotations
 
