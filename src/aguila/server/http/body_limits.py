@@ -60,6 +60,7 @@ class BodyBudget:
         self._holders: dict[object, None] = {}  # the oldest first
         self._waiting: dict[str, deque[_Waiting]] = {}  # by peer, the next one first
         self._growing: dict[object, _Waiting] = {}  # holders that wait for more
+        self.loop = asyncio.get_running_loop()  # once: before Python 3.12 this is a system call
         self.first_pieces = SharedTimeout(_MAX_SILENCE)
         """The timeout for the first pieces of bodies."""
 
@@ -73,7 +74,7 @@ class BodyBudget:
         if (not self._waiting and self._has_room(size)) or (holder is not None and holder is self._oldest()):
             self._grant(size, holder)
             return
-        waiting = _Waiting(size, peer, holder, asyncio.get_running_loop().create_future())
+        waiting = _Waiting(size, peer, holder, self.loop.create_future())
         self._waiting.setdefault(peer, deque()).append(waiting)
         is_first = holder not in self._holders
         if not is_first:
@@ -158,7 +159,7 @@ class Reservation:
 
     async def reserve(self, size: int) -> None:
         """Wait until ``size`` bytes are free, then reserve them."""
-        loop = asyncio.get_running_loop()
+        loop = self._budget.loop
         asked = loop.time()
         await self._budget.acquire(size, self._peer, self)
         waited = loop.time() - asked  # the wait does not make the upload slow
@@ -179,7 +180,7 @@ class Reservation:
         Raises ``Rejected`` (408) if nothing arrives for a minute, if less than a kilobyte per second has arrived after
         the first minute, or if the body is slow and other requests wait.
         """
-        loop = asyncio.get_running_loop()
+        loop = self._budget.loop
         now = loop.time()
         if self._opened is None:
             self._opened = now
@@ -203,7 +204,7 @@ class Reservation:
 
     def _check_rate(self) -> None:
         if self.size and self._budget.has_waiting:
-            late = asyncio.get_running_loop().time() - self._began - _GRACE
+            late = self._budget.loop.time() - self._began - _GRACE
             if late > self.received / _MIN_RATE:
                 raise Rejected(
                     408,
@@ -215,7 +216,7 @@ class Reservation:
     def release_soon(self) -> None:
         """Release the bytes after ``MAX_HOLD`` seconds at the latest."""
         if self.size:
-            asyncio.get_running_loop().call_later(MAX_HOLD, self.release)
+            self._budget.loop.call_later(MAX_HOLD, self.release)
 
     def release_after(self, ended: asyncio.Future[None]) -> None:
         """Release the bytes when a future is done, not at the end of the block."""
