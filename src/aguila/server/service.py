@@ -19,7 +19,7 @@ from aguila.codec.logs import RunLogContext
 from aguila.codec.negotiate import negotiate
 from aguila.codec.notices import Warn
 from aguila.errors import NotFound, StoreUnavailable
-from aguila.protocol import AgentCapabilities, FileSource
+from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities, FileSource
 from aguila.server.errors import draining_error
 from aguila.server.file_types import FileTypes
 from aguila.server.http.body_limits import BodyBudget
@@ -183,6 +183,8 @@ class Service:
         Notices about the response name the thread and the run.
         """
         accepted = exchange.request.headers.get("accept")
+        if declared == PROTOCOL_VERSION:
+            return _current_framing(accepted)
         if declared is not None:
             notice = consumer_version_notice(declared)
             if notice is not None:
@@ -191,7 +193,7 @@ class Service:
             return TanStackFraming()
         dialect = dialect_of(declared, self._undeclared)
         if dialect.is_current:
-            return framing_for(_negotiate(accepted))
+            return _current_framing(accepted)
         framing = framing_for(_negotiate(accepted), dialect, self._link(exchange.request))
         framing.warn = self.warn
         framing.log_context = RunLogContext(thread_id, run_id)
@@ -234,3 +236,7 @@ class Service:
 
 
 _negotiate = lru_cache(256)(negotiate)
+
+
+def _current_framing(accepted: str | None) -> Framing:
+    return framing_for(_negotiate(accepted))

@@ -87,7 +87,9 @@ class Runs:
         busy_threads = BusyThreads(
             environment, self.live, self._remote, self.maintenance, cancel=self.cancel, draining=draining
         )
-        self._starter = RunStarter(environment, busy_threads, self.maintenance, draining=draining, launch=self._launch)
+        self._starter = RunStarter(
+            environment, busy_threads, self.maintenance, draining=draining, launch=self._launch, adopt=self._adopt
+        )
 
     @property
     def is_orphaned(self) -> bool:
@@ -196,26 +198,22 @@ class Runs:
                 if key in self._beginning:
                     return await self.start(request)
                 raise refusal
-        return await self._begin(request)
+        return await self._begin(request, key)
 
-    async def _begin(self, request: StartRequest) -> StartResult:
-        key = request.key
+    async def _begin(self, request: StartRequest, key: Key) -> StartResult:
         self.capacity.admit(request.scope)
         begun = self._beginning[key] = self._loop.create_future()
         result: StartResult | None = None
         try:
             if self.has_queue:
                 wrap = partial(self._release_unless_live, request.scope)
-                result = await self._queues.start_in_turn(request, wrap, self._start)
+                result = await self._queues.start_in_turn(request, wrap, self._starter.start)
             else:
-                result = await self._release_unless_live(request.scope, self._start(request))
+                result = await self._release_unless_live(request.scope, self._starter.start(request))
             return result
         finally:
             self._end_beginning(key, begun)
             begun.set_result(result)
-
-    async def _start(self, request: StartRequest) -> StartResult:
-        return await self._starter.start(request, partial(self._adopt, request.key))
 
     async def _release_unless_live(self, scope: str, starting: Awaitable[StartResult]) -> StartResult:
         result: StartResult | None = None

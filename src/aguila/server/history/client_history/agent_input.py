@@ -89,7 +89,7 @@ async def prepare_input(
     if settings.history == "client" and is_open and _is_unchanged(input, settings.allow_system_messages):
         # The result of build_agent_input, without looking at every message several times.
         prepared = PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
-        return await _admit_media(prepared, input, settings)
+        return await _admit_media(prepared, input, settings) if has_parts(input.messages) else prepared
     if settings.history == "server" or not is_open or _needs_log(input, settings.allow_system_messages):
         parent = input.parent_run_id if inferred_parent is None else inferred_parent
         view = await projections.load_before(
@@ -97,14 +97,12 @@ async def prepare_input(
         )
     prepared = build_agent_input(input, view, settings, is_cut=inferred_parent is not None)
     prepared = replace(prepared, notices=[*notices, *prepared.notices]) if notices else prepared
-    return await _admit_media(prepared, input, settings)
+    return await _admit_media(prepared, input, settings) if has_parts(prepared.input.messages) else prepared
 
 
 async def _admit_media(prepared: PreparedInput, sent: RunAgentInput, settings: Settings) -> PreparedInput:
     """Refuse new references to media that are not admitted, and leave out older ones."""
     seen = prepared.input
-    if not has_parts(seen.messages):
-        return prepared
     arguments = (seen, sent.messages, settings.allowed_media)
     seen, notices = await offload(_filter_media, *arguments) if is_large(seen.messages) else _filter_media(*arguments)
     return replace(prepared, input=seen, notices=[*prepared.notices, *notices]) if notices else prepared

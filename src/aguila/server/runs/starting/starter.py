@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import msgspec
 
@@ -38,6 +39,7 @@ from aguila.server.runs.starting.busy_thread import BusyThreads
 from aguila.server.runs.starting.capacity import too_many_runs
 from aguila.server.runs.starting.run_context import RunContextLoader
 from aguila.server.runs.starting.start_request import StartRequest, StartResult
+from aguila.server.runs.viewers import Key
 from aguila.shield import run_shielded
 from aguila.store import Batch, Lease, NewRun, RunRecord
 
@@ -46,7 +48,7 @@ _SMALL = 32 * 1024
 Launch = Callable[[LiveRun, str, RunContextLoader], None]
 """Starts the task of a run that has begun, given the name of its agent."""
 
-OnAbandoned = Callable[[asyncio.Task[StartResult]], None]
+Adopt = Callable[[Key, asyncio.Task[StartResult]], None]
 """Gets the task of a run that is beginning although its request was cancelled."""
 
 
@@ -57,8 +59,15 @@ class _Place(msgspec.Struct, frozen=True, kw_only=True):
     after: int | None = None
 
 
+_ANY_PLACE = _Place()
+_NEW_THREAD = _Place(after=0)
+
+
 class RunStarter:
-    """Starts admitted runs. ``launch`` takes over each run that has begun."""
+    """Starts admitted runs. ``launch`` takes over each run that has begun.
+
+    If the caller of ``start`` is cancelled while the run begins in the store, ``adopt`` gets the task that begins it.
+    """
 
     def __init__(
         self,
@@ -68,6 +77,7 @@ class RunStarter:
         *,
         draining: asyncio.Event,
         launch: Launch,
+        adopt: Adopt,
     ) -> None:
         self._environment = environment
         self._store = environment.store
@@ -77,12 +87,12 @@ class RunStarter:
         self._maintenance = maintenance
         self._draining = draining
         self._launch = launch
+        self._adopt = adopt
 
-    async def start(self, request: StartRequest, on_abandoned: OnAbandoned) -> StartResult:
+    async def start(self, request: StartRequest) -> StartResult:
         """Start a run, or find the run that this request has started before.
 
-        If the caller is cancelled while the run begins in the store, the task that begins it is passed to
-        ``on_abandoned``. Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has disconnected.
+        Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has disconnected.
         """
         # A request without answers needs no plan, unless its thread has open interrupts, which ``begin`` checks. So the
         # first attempt reads nothing from the store. Only if it fails, the store is read.
@@ -99,7 +109,9 @@ class RunStarter:
                 if isinstance(resolved, RunRecord):
                     return StartResult(record=resolved)
             try:
-                place = await self._find_place(resolved, waited_for, is_optimistic)
+                place = self._guess_place(resolved) if is_optimistic else None
+                if place is None:
+                    place = await self._find_place(resolved, waited_for)
                 prepared, plan = await self._plan(resolved, place, is_optimistic)
             except Rejected:
                 found = await self.find_started(request) or await self._find_using(resolved)
@@ -109,7 +121,8 @@ class RunStarter:
             if plan is None:
                 return StartResult(is_hydration=True)
             try:
-                result = await self._begin_unless_withdrawn(resolved, place, prepared, plan, on_abandoned)
+                begin = self._begin if resolved.ticket is None else self._begin_unless_withdrawn
+                result = await begin(resolved, place, prepared, plan)
                 if is_optimistic:
                     self._warn(prepared)
                 return result
@@ -189,19 +202,22 @@ class RunStarter:
             request = translated
         return await resolve_run(request, self._store)
 
-    async def _find_place(self, request: StartRequest, waited_for: str | None, is_optimistic: bool) -> _Place:
+    def _guess_place(self, request: StartRequest) -> _Place | None:
+        """Return where the run of a request begins if the log need not be read for that, else None."""
+        sent = request.input
+        if sent.parent_run_id is not None or not sent.messages:
+            return _ANY_PLACE
+        last = self._environment.thread_ends.find_last(request.scope, sent)
+        return None if last is None else _NEW_THREAD if last == 0 else _Place(after=last)
+
+    async def _find_place(self, request: StartRequest, waited_for: str | None) -> _Place:
         """Find the run that a request continues, if it names none."""
         sent = request.input
         if sent.parent_run_id is not None or not sent.messages:
-            return _Place()
-        environment = self._environment
-        if is_optimistic:
-            last = environment.thread_ends.find_last(request.scope, sent)
-            if last is not None:
-                return _Place(after=last)
-        latest = await environment.projections.load_before(request.scope, sent.thread_id, sent.run_id, None)
+            return _ANY_PLACE
+        latest = await self._environment.projections.load_before(request.scope, sent.thread_id, sent.run_id, None)
         if latest is None:
-            return _Place(after=0)
+            return _NEW_THREAD
         parent = infer_parent(sent, latest)
         if parent is not None:
             unseen = await self._find_unseen(request, waited_for, latest)
@@ -257,17 +273,15 @@ class RunStarter:
         place: _Place,
         prepared: PreparedInput,
         plan: ResumePlan,
-        on_abandoned: OnAbandoned,
     ) -> StartResult:
-        """Begin a run. From the first write on, a queued request cannot be withdrawn, unless the store refuses it."""
+        """Begin the run of a queued request. From the first write on, only a refusal of the store can withdraw it."""
         ticket = request.ticket
-        if ticket is None:
-            return await self._begin(request, place, prepared, plan, on_abandoned)
+        assert ticket is not None  # noqa: S101 - the request is queued
         if ticket.withdrawn.done():
             raise Disconnected
         ticket.is_beginning = True
         try:
-            return await self._begin(request, place, prepared, plan, on_abandoned)
+            return await self._begin(request, place, prepared, plan)
         except StoreError:
             ticket.is_beginning = False
             raise
@@ -278,7 +292,6 @@ class RunStarter:
         place: _Place,
         prepared: PreparedInput,
         plan: ResumePlan,
-        on_abandoned: OnAbandoned,
     ) -> StartResult:
         settings = self._settings
         agent_input = prepared.input
@@ -329,7 +342,7 @@ class RunStarter:
             self._environment.store_health.record_success(began)
             return self._own(lease, first, request, prepared, plan, prelude, parent_run_id)
 
-        return await run_shielded(wait(), on_abandoned)
+        return await run_shielded(wait(), partial(self._adopt, request.key))
 
     def _own(
         self,
