@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from hashlib import sha256
+from operator import methodcaller
 from typing import Any, Final, TypeGuard
 
 from aguila.codec.json.bounded_floats import decode_json
@@ -51,6 +52,13 @@ def decode_row(body: bytes) -> list[bytes]:
 def size_of_rows(rows: Sequence[Row]) -> int:
     """Return the bytes of some rows."""
     return len(rows[0][1]) if len(rows) == 1 else sum([len(lines) for _, lines in rows])
+
+
+def size_of_events(events: Sequence[bytes]) -> int:
+    """Return the bytes of some events. Raises ``ValueError`` for an event that holds a line break."""
+    if any(map(_HAS_LINE_BREAK, events)):
+        raise ValueError(_LINE_BREAK)
+    return sum(map(len, events))
 
 
 def to_milliseconds(seconds: float) -> int:
@@ -118,6 +126,7 @@ def _check_line(event: bytes) -> bytes:
     return event
 
 
+_HAS_LINE_BREAK = methodcaller("__contains__", b"\n")
 _LINE_BREAK = "an event holds a line break; encode each event as one line of JSON"
 
 

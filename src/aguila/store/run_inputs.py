@@ -30,7 +30,7 @@ MAX_DEPTH: Final = 32
 """After this many changes in a row, a list is stored whole, so that reading it needs few rows."""
 
 
-class StoredJSON(msgspec.Struct, frozen=True):
+class StoredJSON(msgspec.Struct, frozen=True, gc=False):
     """JSON without its inline files, and the place and digest of each file, in order."""
 
     text: bytes
@@ -42,7 +42,7 @@ class StoredJSON(msgspec.Struct, frozen=True):
         return len(self.text) + (len(self.files) * (DIGEST + 8) if self.files else 0)
 
 
-class CutInput(msgspec.Struct, frozen=True, kw_only=True):
+class CutInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A request in parts. If ``digests`` is None, ``body`` is the whole request.
 
     ``messages`` has each different message once, ``files`` each different inline file, by their digests.

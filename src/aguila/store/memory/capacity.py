@@ -18,6 +18,8 @@ from aguila.store.records import Blob, Quotas, Retention, Usage
 _Entry: TypeAlias = "Thread | tuple[str, Blob]"
 """An object that can be removed: a thread, or a file with its scope."""
 
+_NOTHING = Usage()
+
 _FULL = "the memory store is full and every thread has an open run; raise max_bytes or max_threads, or use SQLiteStore"
 
 
@@ -54,11 +56,14 @@ class Capacity:
         if scope is None:
             return Usage(threads=len(threads), files=files.uploads, bytes=threads.bytes + files.bytes)
         count, size = files.usage(scope)
-        return Usage(threads=threads.count(scope), files=count, bytes=threads.bytes_of(scope) + size)
+        index = threads.find_scope(scope)
+        if index is None:
+            return Usage(files=count, bytes=size)
+        return Usage(threads=len(index), files=count, bytes=index.bytes + size)
 
     def check_quotas(self, quotas: Quotas, scope: str, new: Usage) -> None:
         """Raise ``QuotaExceeded`` if a scope may not store this much more."""
-        exceeded = quotas.find_exceeded(self.usage(scope), self.usage() if quotas.is_total else Usage(), new=new)
+        exceeded = quotas.find_exceeded(self.usage(scope), self.usage() if quotas.is_total else _NOTHING, new=new)
         if exceeded is not None:
             raise refusals.quota_exceeded(exceeded)
 

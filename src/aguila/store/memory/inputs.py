@@ -9,7 +9,7 @@ import msgspec
 from aguila.store.run_inputs import MAX_DEPTH, CutInput, ListDelta, StoredJSON, compare_lists, join_input, read_list
 
 
-class _Input(msgspec.Struct, frozen=True):
+class _Input(msgspec.Struct, frozen=True, gc=False):
     """A stored request. ``delta`` is its list of messages, a change of that of ``base``; None if ``body`` is whole."""
 
     body: StoredJSON

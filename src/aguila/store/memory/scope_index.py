@@ -1,4 +1,4 @@
-"""The threads of one scope of the memory store, by the order of their last update and by their metadata."""
+"""The threads of one scope of the memory store: by the order of their last update, by their metadata, and counted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ class ScopeIndex:
     in it until they are more than the others.
     """
 
-    __slots__ = ("_archived", "_members", "_positions", "_threads")
+    __slots__ = ("_archived", "_members", "_positions", "_threads", "bytes", "running")
 
     def __init__(self) -> None:
+        self.bytes = 0
+        """The total size of the threads, without files."""
+        self.running = 0
+        """The number of open runs."""
         self._positions: list[int] = []
         self._threads: dict[int, Thread] = {}  # by position
         self._archived: dict[Thread, None] = {}

@@ -19,7 +19,7 @@ from aguila.store import refusals
 from aguila.store.archives.thread_archive import Archive, FileArchive, RemovedThreads, Snapshot, ThreadArchive
 from aguila.store.base import Store
 from aguila.store.cursors import new_token
-from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows
+from aguila.store.encoding import check_ids, hash_blob, size_of_events
 from aguila.store.feed import Feed
 from aguila.store.memory.blobs import Blobs
 from aguila.store.memory.capacity import Capacity
@@ -55,6 +55,10 @@ from aguila.store.run_inputs import (
     is_inline,
     join_value,
 )
+
+_NEW_THREAD = Usage(threads=1, bytes=1)
+_NEW_RUN = Usage(bytes=1)
+"""What a run needs at least."""
 
 _replace = msgspec.structs.replace
 
@@ -122,24 +126,25 @@ class MemoryStore(Store):
     # Runs
 
     def begin(self, new: NewRun) -> Awaitable[tuple[Lease, Batch]]:
-        self._opened()
+        feed = self._opened()
         check_ids(new.scope, new.thread_id, new.run_id)
         if len(new.input) > LARGE:
             return self._begin_large(new)
         done: asyncio.Future[tuple[Lease, Batch]] = asyncio.get_running_loop().create_future()
         try:
-            done.set_result(self._begin(new, cut_input(new.input)))
+            done.set_result(self._begin(feed, new, cut_input(new.input)))
         except StoreError as error:
             done.set_exception(error)
         return done
 
     async def _begin_large(self, new: NewRun) -> tuple[Lease, Batch]:
-        return self._begin(new, await asyncio.to_thread(cut_input, new.input))
+        cut = await asyncio.to_thread(cut_input, new.input)
+        return self._begin(self._opened(), new, cut)
 
-    def _begin(self, new: NewRun, input: CutInput) -> tuple[Lease, Batch]:  # noqa: A002
-        feed, lease = self._opened(), new.lease
+    def _begin(self, feed: Feed, new: NewRun, input: CutInput) -> tuple[Lease, Batch]:  # noqa: A002
+        lease = new.lease
         scope, thread_id, run_id = new.scope, new.thread_id, new.run_id
-        size = size_of_rows(encode_rows(new.events))
+        size = size_of_events(new.events)
         key = (scope, thread_id)
         thread = self._threads.get(scope, thread_id)
         if thread is not None:
@@ -149,11 +154,11 @@ class MemoryStore(Store):
                 raise refusals.run_exists(thread.record_of(run_id))
             if thread.running is not None:
                 raise refusals.thread_busy(thread.record_of(thread.running))
-        running = self._threads.count_running(scope)
-        if new.max_running is not None and running >= new.max_running:
-            raise refusals.too_many_runs(running)
+        index = self._threads.find_scope(scope)
+        if index is not None and new.max_running is not None and index.running >= new.max_running:
+            raise refusals.too_many_runs(index.running)
         if new.quotas is not None:
-            self._capacity.check_quotas(new.quotas, scope, Usage(threads=thread is None, bytes=1))
+            self._capacity.check_quotas(new.quotas, scope, _NEW_THREAD if thread is None else _NEW_RUN)
         if new.after is not None and new.after != (0 if thread is None else thread.last):
             raise refusals.thread_continued(lease.thread_id)
         if thread is not None and new.waiting is not None:
@@ -187,9 +192,11 @@ class MemoryStore(Store):
             sent_run_id=new.sent_run_id,
         )
         size += thread.inputs.add(run_id, input)
-        self._hold_inline(thread, input.files, now)
+        if input.files:
+            self._hold_inline(thread, input.files, now)
         self._threads.open_run(thread, run, new.lease_seconds)
-        thread.claim(run_id, new.claims)
+        if new.claims:
+            thread.claim(run_id, new.claims)
         batch = self._threads.write(thread, new.events, size, now, lease.token)
         if key in feed.channels:  # otherwise it has no readers yet, and later ones read the log
             feed.publish(lease, batch, size)
@@ -197,7 +204,7 @@ class MemoryStore(Store):
 
     async def append(self, lease: Lease, events: Sequence[bytes], *, end: RunEnd | None = None) -> Batch:
         feed = self._opened()
-        size = size_of_rows(encode_rows(events))
+        size = size_of_events(events)
         projection = None if end is None else end.projection
         parts = None if projection is None else await _cut(projection)
         thread, run = self._check_lease(lease)

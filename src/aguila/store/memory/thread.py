@@ -11,10 +11,9 @@ from aguila.store import refusals
 from aguila.store.archives.thread_archive import ArchivedFile, ArchivedRun, ThreadArchive
 from aguila.store.encoding import (
     check_cursor,
-    encode_rows,
     inside_compacted,
     size_of_details,
-    size_of_rows,
+    size_of_events,
     to_milliseconds,
 )
 from aguila.store.feed import Key, cut
@@ -181,7 +180,7 @@ class Thread:
         self.compacted[run.run_id] = batch.first
         self.batches[start:stop] = [batch]
         self.firsts[start:stop] = [batch.first]
-        return size_of_rows(encode_rows(batch.events)) - sum(size_of_rows(encode_rows(one.events)) for one in old)
+        return size_of_events(batch.events) - sum(size_of_events(one.events) for one in old)
 
     # Projections
 
@@ -260,7 +259,7 @@ class Thread:
         self.interrupts = {interrupt.interrupt_id: interrupt for interrupt in archive.interrupts}
         self.session = archive.session
         self.effects = {run_id: dict(results) for run_id, results in archive.effects.items()}
-        size = sum(size_of_rows(encode_rows(batch.events)) for batch in archive.batches)
+        size = sum(size_of_events(batch.events) for batch in archive.batches)
         self.compacted = archive.find_compacted()
         for run in archive.runs:
             self.runs[run.record.run_id] = run.record

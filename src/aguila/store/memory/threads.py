@@ -27,8 +27,6 @@ class Threads:
         self._position = 0
         self._raised: dict[Key, dict[str, None]] = {}  # (scope, interrupt) -> ids of its threads, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
-        self._running: dict[str, int] = {}  # scope -> number of open runs
-        self._bytes: dict[str, int] = {}  # scope -> bytes of its threads
 
     def __len__(self) -> int:
         return len(self._threads)
@@ -62,18 +60,9 @@ class Threads:
         self.grow(thread, thread.update(update))
         index.add_details(thread)
 
-    def count(self, scope: str) -> int:
-        """Return the number of threads of a scope."""
-        index = self._scopes.get(scope)
-        return 0 if index is None else len(index)
-
-    def bytes_of(self, scope: str) -> int:
-        """Return the total size of the threads of a scope, without files."""
-        return self._bytes.get(scope, 0)
-
-    def count_running(self, scope: str) -> int:
-        """Return the number of open runs of a scope."""
-        return self._running.get(scope, 0)
+    def find_scope(self, scope: str) -> ScopeIndex | None:
+        """Return the threads of a scope, or None if it has none."""
+        return self._scopes.get(scope)
 
     def find_interrupt(self, scope: str, interrupt_id: str) -> str | None:
         """Return the id of the thread that raised this interrupt last, or None."""
@@ -84,7 +73,12 @@ class Threads:
         """Create a thread."""
         # The number after the predecessor's last one is skipped: the last one may be a cursor.
         first = self._removed.pop(hash_thread(*key), -1) + 2 if self._removed else 1
-        thread = self._threads[key] = Thread(key, now, first, agent)
+        return self._add(Thread(key, now, first, agent))
+
+    def _add(self, thread: Thread) -> Thread:
+        self._threads[thread.key] = thread
+        if thread.key[0] not in self._scopes:
+            self._scopes[thread.key[0]] = ScopeIndex()
         return thread
 
     def write(self, thread: Thread, events: Sequence[bytes], size: int, now: float, token: str = "") -> Batch:
@@ -95,25 +89,21 @@ class Threads:
             del self._threads[thread.key]
             self._threads[thread.key] = thread
             self._position += 1
-            index = self._scopes.get(thread.key[0])
-            if index is None:
-                index = self._scopes[thread.key[0]] = ScopeIndex()
-            index.move(thread, self._position)
+            self._scopes[thread.key[0]].move(thread, self._position)
         return batch
 
     def grow(self, thread: Thread, size: int) -> None:
         """Count bytes that a thread gained or lost."""
-        scope = thread.key[0]
         thread.bytes += size
         self.bytes += size
-        self._bytes[scope] = self._bytes.get(scope, 0) + size
+        self._scopes[thread.key[0]].bytes += size
 
     def open_run(self, thread: Thread, run: RunRecord, lease_seconds: float) -> None:
         """Make a run the open run of a thread."""
         thread.runs[run.run_id] = run
         thread.running = run.run_id
         thread.lease_seconds = lease_seconds
-        self._running[run.scope] = self.count_running(run.scope) + 1
+        self._scopes[run.scope].running += 1
 
     def close_run(self, thread: Thread, run: RunRecord, end: RunEnd, now: float) -> None:
         """Close the open run of a thread: reopen its claims, add its interrupts and store its session."""
@@ -126,9 +116,7 @@ class Threads:
             token=thread.last_token,
         )
         thread.running = thread.cancel = None
-        self._running[run.scope] -= 1
-        if not self._running[run.scope]:
-            del self._running[run.scope]
+        self._scopes[run.scope].running -= 1
         thread.viewers.clear()
         thread.reopen_claims(run.run_id)
         for interrupt_id, body in end.interrupts:
@@ -149,11 +137,11 @@ class Threads:
         del self._threads[thread.key]
         self.bytes -= thread.bytes
         scope, thread_id = thread.key
-        self._bytes[scope] -= thread.bytes
         index = self._scopes[scope]
+        index.bytes -= thread.bytes
         index.remove(thread)
         if not index:
-            del self._scopes[scope], self._bytes[scope]
+            del self._scopes[scope]
         removed = hash_thread(scope, thread_id)
         self.note_removed(removed, thread.last)
         for interrupt_id in thread.interrupts:
@@ -175,8 +163,8 @@ class Threads:
 
     def restore(self, archive: ThreadArchive) -> None:
         """Create a thread from an archive."""
-        thread = Thread((archive.scope, archive.thread_id), archive.created_at, archive.first, archive.agent)
-        self._threads[thread.key] = thread
+        key = (archive.scope, archive.thread_id)
+        thread = self._add(Thread(key, archive.created_at, archive.first, archive.agent))
         for interrupt in archive.interrupts:
             self._note_raised(thread, interrupt.interrupt_id)
         self.write(thread, (), thread.restore(archive), archive.updated_at)
