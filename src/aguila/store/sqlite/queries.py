@@ -405,12 +405,13 @@ def read_stamps(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[
     return found
 
 
-_SCOPE_USAGE = """
-SELECT coalesce(u.threads, 0) + o.threads, coalesce(u.files, 0), coalesce(u.bytes, 0) + o.bytes
-FROM (SELECT count(*) - count(counted) AS threads, coalesce(sum(bytes - coalesce(counted, 0)), 0) AS bytes
-      FROM threads WHERE scope = ?1 AND running IS NOT NULL) o
-LEFT JOIN usage u ON u.scope = ?1
+USAGE_COLUMNS = "coalesce(u.threads, 0) + o.threads, coalesce(u.files, 0), coalesce(u.bytes, 0) + o.bytes"
+USAGE_TABLES = """
+(SELECT count(*) AS runs, count(*) - count(counted) AS threads, coalesce(sum(bytes - coalesce(counted, 0)), 0) AS bytes
+ FROM threads WHERE scope = ?1 AND running IS NOT NULL) o LEFT JOIN usage u ON u.scope = ?1
 """
+"""SQL for the usage of the scope ?1: the counted threads, and the open runs ``o``, which are not counted yet."""
+_SCOPE_USAGE = f"SELECT {USAGE_COLUMNS} FROM {USAGE_TABLES}"  # noqa: S608 - our own names
 
 
 def read_usage(db: sqlite3.Connection, scope: str | None) -> Usage:
@@ -422,9 +423,9 @@ def read_usage(db: sqlite3.Connection, scope: str | None) -> Usage:
     return Usage(threads=row[0], files=row[1], bytes=row[2])
 
 
-def check_quotas(db: sqlite3.Connection, quotas: Quotas, scope: str, new: Usage) -> None:
-    """Raise ``QuotaExceeded`` if a scope may not store ``new``."""
+def check_quotas(db: sqlite3.Connection, quotas: Quotas, used: Usage, new: Usage) -> None:
+    """Raise ``QuotaExceeded`` if a scope that uses ``used`` may not store ``new``."""
     total = read_usage(db, None) if quotas.is_total else Usage()
-    exceeded = quotas.find_exceeded(read_usage(db, scope), total, new=new)
+    exceeded = quotas.find_exceeded(used, total, new=new)
     if exceeded is not None:
         raise refusals.quota_exceeded(exceeded)

@@ -21,6 +21,12 @@ from aguila.store.sqlite.inputs import write_input
 from aguila.store.sqlite.projections import write_projection
 from aguila.store.sqlite.thread_writes import change_details
 
+_BEGINNING = f"""
+SELECT t.key, coalesce(t.last, 0), t.running, o.runs, EXISTS (SELECT 1 FROM removed),
+  (SELECT coalesce(max(key), 0) + 1 FROM runs), t.agent, {queries.USAGE_COLUMNS}
+FROM {queries.USAGE_TABLES} LEFT JOIN threads t ON t.scope = ?1 AND t.thread_id = ?2
+"""  # noqa: S608 - our own names
+
 
 def begin(
     db: sqlite3.Connection,
@@ -34,14 +40,8 @@ def begin(
 ) -> Batch:
     """Start a run. ``rows`` are its events as rows of the log; ``lock`` is of ``locks``. Raises as ``Store.begin``."""
     # One statement that always returns a row: each further one delays the first event by 3 us or more.
-    thread, last, running, count, has_removed, run, agent = db.execute(
-        """
-        SELECT t.key, coalesce(t.last, 0), t.running,
-          (SELECT count(*) FROM threads WHERE scope = ?1 AND running IS NOT NULL), EXISTS (SELECT 1 FROM removed),
-          (SELECT coalesce(max(key), 0) + 1 FROM runs), t.agent
-        FROM (SELECT 1) LEFT JOIN threads t ON t.scope = ?1 AND t.thread_id = ?2
-        """,
-        (lease.scope, lease.thread_id),
+    thread, last, running, count, has_removed, run, agent, threads, files, size = db.execute(
+        _BEGINNING, (lease.scope, lease.thread_id)
     ).fetchone()
     if thread is not None:
         if agent != new.agent:
@@ -54,7 +54,8 @@ def begin(
     if new.max_running is not None and count >= new.max_running:
         raise refusals.too_many_runs(count)
     if new.quotas is not None:
-        queries.check_quotas(db, new.quotas, lease.scope, Usage(threads=thread is None, bytes=1))
+        used = Usage(threads=threads, files=files, bytes=size)
+        queries.check_quotas(db, new.quotas, used, Usage(threads=thread is None, bytes=1))
     if new.after is not None and new.after != last:
         raise refusals.thread_continued(lease.thread_id)
     if new.waiting is not None and thread is not None:

@@ -149,7 +149,7 @@ def put_blob(
     stored = queries.find_blob(db, scope, blob.blob_id)
     if stored is None:
         if quotas is not None:
-            queries.check_quotas(db, quotas, scope, Usage(files=1, bytes=blob.size))
+            queries.check_quotas(db, quotas, queries.read_usage(db, scope), Usage(files=1, bytes=blob.size))
         insert(
             db,
             """
