@@ -91,6 +91,8 @@ def is_large(value: Any) -> bool:
     So should work on a list of very many messages, and on a JSON value of very many members. Looks into messages,
     parts, chat contents and lists of them, and into inputs and events that change the state, messages or activities.
     """
+    if value.__class__ in _fields_of:  # a message, mostly; the checks below are slow if the answer is no
+        return _is_large_struct(value)
     if isinstance(value, (str, bytes, bytearray)):
         return len(value) > LARGE
     if isinstance(value, msgspec.Struct):

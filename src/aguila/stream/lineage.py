@@ -51,6 +51,8 @@ class RunNode:
 class RunTree:
     """Which run continues which, in the order in which the runs started."""
 
+    __slots__ = ("_by_id", "_warn", "nodes")
+
     def __init__(self, warn: Warn = log_notice) -> None:
         self.nodes: list[RunNode] = []
         self._by_id: dict[str, RunNode] = {}

@@ -125,7 +125,8 @@ def _with_text_content(obj: Any) -> Any:
 
 
 def _simplify(obj: Any) -> Any:
-    if isinstance(obj, UserMessage):
+    cls = obj.__class__
+    if cls is UserMessage:
         if not obj.content:
             return obj if obj.content == "" else replace(obj, content="")
         if is_plain_text(obj.content):
@@ -133,7 +134,7 @@ def _simplify(obj: Any) -> Any:
             assert isinstance(part, TextPart)  # noqa: S101
             return replace(obj, content=part.text)
         return obj
-    if isinstance(obj, RunStartedEvent):
+    if cls is RunStartedEvent:
         return obj if obj.input is None else replace(obj, input=_simplify(obj.input))
     if any(m.__class__ is UserMessage and (not m.content or is_plain_text(m.content)) for m in obj.messages):
         return replace(obj, messages=[_simplify(m) if m.__class__ is UserMessage else m for m in obj.messages])

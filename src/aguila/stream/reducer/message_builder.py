@@ -106,13 +106,17 @@ class MessageBuilder(_Builder):
     __slots__ = ("calls", "dirty_calls", "id", "index", "message", "next", "role")
 
     def __init__(self, message: Message) -> None:
-        super().__init__()
         self.id = message.id
         self.next: MessageBuilder | None = None
         self.index: int | None = None
-        self._load(message)
+        self.is_dirty = False
+        self.reset(message)
 
-    def _load(self, message: Message) -> None:
+    def reset(self, message: Message) -> None:
+        """Continue with another message. Only the position in the list stays."""
+        self.deltas = []
+        self.metadata = None
+        self.encrypted = None
         self.message = message
         self.role: str = message.role
         self.calls: list[ToolCallBuilder] = []
@@ -126,17 +130,10 @@ class MessageBuilder(_Builder):
         self.calls.append(builder)
         return builder
 
-    def reset(self, message: Message) -> None:
-        """Continue with another message. Only the position in the list stays."""
-        self.deltas.clear()
-        self.metadata = None
-        self.encrypted = None
-        self._load(message)
-
     def build(self) -> Message:
         """Return the message as it is now."""
         message = self.message
-        changes = self._take_changes(message)
+        changes = {} if self.metadata is self.encrypted is None else self._take_changes(message)
         if self.deltas:
             changes["content"] = _append_text(message.content, self.deltas)
             self.deltas.clear()

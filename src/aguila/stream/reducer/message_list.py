@@ -39,6 +39,8 @@ class MessageList:
 
     def view(self) -> list[Message]:
         """Return the messages in order: the same list again if nothing has changed, else a new one."""
+        if not (self._dirty or self._is_reordered):
+            return self._list
         if self._is_reordered:
             self._list = []
             builder = self._head
@@ -47,7 +49,7 @@ class MessageList:
                 self._list.append(builder.build())
                 builder.is_dirty = False
                 builder = builder.next
-        elif self._dirty:
+        else:
             self._list = self._list.copy()
             for builder in self._dirty:
                 builder.is_dirty = False
@@ -97,7 +99,9 @@ class MessageList:
         else:
             self._tail.next = builder
         self._tail = builder
-        self.mark_changed(builder)
+        if not builder.is_dirty:  # as ``mark_changed`` does
+            builder.is_dirty = True
+            self._dirty.append(builder)
 
     def insert_result(self, parent: MessageBuilder, result: MessageBuilder) -> None:
         """Insert a tool message after the message with the call and the results that follow it.
@@ -218,7 +222,8 @@ class MessageList:
             self.by_id[builder.id] = builder
         else:
             self._same_id[builder.id, builder.role] = builder
-        self._index_calls(builder)
+        if builder.calls:
+            self._index_calls(builder)
 
     def _index_calls(self, builder: MessageBuilder) -> None:
         for call in builder.calls:
