@@ -133,6 +133,18 @@ def test_a_short_run_needs_two_writes_and_reads_nothing(
         assert calls == ["begin", "append"]
 
 
+def test_a_thread_with_a_message_of_one_text_part_is_read_without_its_log(tmp_path: Path) -> None:
+    """The part was stored as a string, which is another message, so the run had no projection."""
+    parts = [{"type": "text", "text": "hello"}]
+    with serving(App(echo, store=tmp_path / "threads.db")) as server:
+        server.events(messages=[{"id": "u1", "role": "user", "content": parts}])
+        messages = server.get("/threads/thread").json()["messages"]
+    store = CountingSQLite(tmp_path / "threads.db")
+    with serving(App(echo, store=store)) as server:
+        assert server.get("/threads/thread").json()["messages"] == messages
+        assert store.reads == 0
+
+
 def test_a_run_of_many_bytes_is_not_reduced_at_its_end_but_when_it_is_read() -> None:
     """Reducing it there took several times its size in memory, and delayed a shutdown."""
     pieces = {"short": 3, "long": 200}

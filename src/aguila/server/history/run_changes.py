@@ -14,6 +14,7 @@ import msgspec
 
 from aguila.codec import decode, encode
 from aguila.codec.json.bounded_floats import decode_json
+from aguila.codec.json.encoder import encode_simple
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import log_notice
 from aguila.errors import DecodeError
@@ -195,7 +196,10 @@ def _decode(text: bytes, kind: Any) -> Any:
 
 def _encode(value: Any, kind: Any) -> tuple[bytes, bytes, bool]:
     """Return the digest of a value, its JSON, and whether the JSON is decoded to the same value."""
-    text = encode(value)
+    try:
+        text = encode_simple(value)
+    except (ValueError, TypeError, RecursionError):
+        text = encode(value)  # half a surrogate pair, or an error
     try:
         is_exact = _decode(text, kind) == value
     except DecodeError:
