@@ -36,7 +36,7 @@ from aguila.protocol import (
 )
 from aguila.server.history.client_history.known_messages import KnownMessages, UnknownHistory, remove_unknown
 from aguila.server.history.client_history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
-from aguila.server.history.client_history.message_ids import assign_ids
+from aguila.server.history.client_history.message_ids import assign_ids, has_placeholder_ids
 from aguila.server.history.client_history.other_branches import FirstRuns, select_messages
 from aguila.server.history.client_history.tool_results import (
     NO_CALLS,
@@ -46,7 +46,6 @@ from aguila.server.history.client_history.tool_results import (
     restore_server_results,
 )
 from aguila.stream import Conversation, Reducer
-from aguila.stream.json_values import json_equal
 from aguila.stream.verification.rules import ITEMS, REASONING_MESSAGE, SUBAGENT, TEXT, TOOL_CALL, Item
 
 if TYPE_CHECKING:
@@ -76,6 +75,8 @@ class LastRun(msgspec.Struct, frozen=True, kw_only=True):
 
 class MessageCreators:
     """Which run created which message, for all runs of a thread."""
+
+    __slots__ = ("_created", "_creators", "first_runs")
 
     def __init__(self) -> None:
         self.first_runs = FirstRuns()
@@ -118,9 +119,9 @@ class BranchChanges(msgspec.Struct, kw_only=True):
 class BranchReducer:
     """Reduces the runs of one branch, event by event, from its root or from the end of an earlier run (``start``)."""
 
-    __slots__ = ("_answered", "_calls", "_creators", "_ended", "_known", "_open_items", "_path", "_reducer", "_sending",
-                 "_server_calls", "_started", "_subagent_events", "_tools", "_warn", "changes", "client_instructions",
-                 "has_state", "last", "tip")  # fmt: skip
+    __slots__ = ("_answered", "_creators", "_known", "_open_items", "_path", "_reducer", "_sending", "_server_calls",
+                 "_tools", "_warn", "calls", "changes", "client_instructions", "ended", "has_state", "last", "started",
+                 "subagent_events", "tip")  # fmt: skip
 
     def __init__(self, start: Projection | None, creators: MessageCreators, known: KnownMessages, warn: Warn) -> None:
         self._creators = creators
@@ -129,7 +130,7 @@ class BranchReducer:
         self._path: set[str] = set()
         self.tip: str | None = None
         self.last = 0
-        self.client_instructions = frozenset[str]()
+        self.client_instructions: frozenset[str] = frozenset()  # ``frozenset[str]()`` takes 2 us
         self.has_state = False
         calls = NO_CALLS
         if start is None:
@@ -141,15 +142,14 @@ class BranchReducer:
             self.client_instructions, self.has_state = start.client_instructions, start.has_state
             calls = start.server_calls
         self._server_calls = ServerCallTracker(calls)
-        self.changes = _no_changes()
-        self._begin(None, ())
+        self.started: RunStartedEvent | None = None
 
-    def _begin(self, started: RunStartedEvent | None, tools: Sequence[Tool]) -> None:
-        self._started = started
-        self._ended: RunFinishedEvent | RunErrorEvent | None = None
+    def _begin(self, started: RunStartedEvent, tools: Sequence[Tool]) -> None:
+        self.started = started
+        self.ended: RunFinishedEvent | RunErrorEvent | None = None
+        self.calls: dict[str, ToolCallStartEvent] = {}
+        self.subagent_events: list[Event] = []
         self._open_items: dict[_ItemKey, Event] = {}
-        self._calls: dict[str, ToolCallStartEvent] = {}
-        self._subagent_events: list[Event] = []
         self._tools = tools
         self._answered: set[str] = set()
         self._sending: dict[str, None] = {}  # ids of the messages that the run sends, in order
@@ -172,14 +172,14 @@ class BranchReducer:
     @property
     def last_run(self) -> LastRun | None:
         """The last run; None before the first."""
-        if self._started is None:
+        if self.started is None:
             return None
         return LastRun(
-            started=self._started,
-            ended=self._ended,
+            started=self.started,
+            ended=self.ended,
             open_items=list(self._open_items.values()),
-            calls=dict(self._calls),
-            subagent_events=list(self._subagent_events),
+            calls=dict(self.calls),
+            subagent_events=list(self.subagent_events),
         )
 
     def start_run(
@@ -199,13 +199,16 @@ class BranchReducer:
         ``{}`` (IN-11, STATE-2). If the server supplied another state, a STATE_SNAPSHOT follows in the log.
         """
         reducer = self._reducer
-        self.changes = _no_changes()
+        self.changes = BranchChanges(created=[], brought=[], instructions=[], known=[], front_end_calls={})
         self._server_calls.start_run()
-        sent = assign_ids(sent, reducer.messages)
+        if has_placeholder_ids(sent.messages):
+            sent = assign_ids(sent, reducer.messages)
         self._path.add(event.run_id)
         messages = sent.messages if mode == "client" or is_cut else self._select(sent.messages)
         reducer.feed(event if event.input is None else replace(event, input=None))
-        messages = restore_server_results(messages, self._server_calls.calls()).messages
+        server_calls = self._server_calls.calls()
+        if server_calls is not NO_CALLS:
+            messages = restore_server_results(messages, server_calls).messages
         if mode == "client":
             if unknown_history == "drop":
                 messages = remove_unknown(messages, self._known).messages
@@ -218,8 +221,8 @@ class BranchReducer:
         for message in messages:
             if self._creators.first_runs.record(event.run_id, message.id):
                 self.changes.brought.append(message.id)
-        reducer.feed(StateSnapshotEvent(snapshot={} if sent.state is None else sent.state))
-        self.has_state = self.has_state or (sent.state is not None and not json_equal(sent.state, {}))
+        reducer.state = {} if sent.state is None else sent.state
+        self.has_state = self.has_state or sent.state not in (None, {})
         self._begin(event, sent.tools or ())
         self.tip, self.last = event.run_id, number
 
@@ -239,7 +242,8 @@ class BranchReducer:
         """Add the messages that are new. A known id keeps its message."""
         reducer = self._reducer
         new = [one for one in messages if one.role in INSTRUCTING_ROLES and reducer.get_role(one.id) is None]
-        self._add_client_instructions([one.id for one in new])
+        if new:
+            self._add_client_instructions([one.id for one in new])
         reducer.add_messages(messages)
 
     def _merge(self, messages: Sequence[Message]) -> Sequence[Message]:
@@ -259,7 +263,8 @@ class BranchReducer:
         for old, new in merged.amended:
             reducer.replace_message(old, new)
         reducer.replace_from(merged.kept, merged.appended)
-        self._add_client_instructions(merged.client_instructions)
+        if merged.client_instructions:
+            self._add_client_instructions(merged.client_instructions)
         for ids, verb in ((merged.edited, "edited"), (merged.omitted, "omitted")):
             if ids:
                 text = f"the client {verb} messages of the thread: {list_ids(ids)}"
@@ -267,9 +272,8 @@ class BranchReducer:
         return merged.appended
 
     def _add_client_instructions(self, ids: Sequence[str]) -> None:
-        if ids:
-            self.client_instructions = self.client_instructions.union(ids)
-            self.changes.instructions += ids
+        self.client_instructions = self.client_instructions.union(ids)
+        self.changes.instructions += ids
 
     def prepare(self, event: Event) -> None:
         """Compute the patch of a large event in a thread, before it is fed. See ``Reducer.prepare``."""
@@ -298,7 +302,7 @@ class BranchReducer:
         item = _OPENERS[event.__class__]
         self._open_items[_key(item, event)] = event
         if item is TOOL_CALL:
-            self._calls.setdefault(event.tool_call_id, event)
+            self.calls.setdefault(event.tool_call_id, event)
             self._server_calls.on_call_started(event.tool_call_id)
             parent = event.parent_message_id
             self._create(event.tool_call_id if parent is None or parent == "" else parent, "assistant")
@@ -307,13 +311,13 @@ class BranchReducer:
         elif item is REASONING_MESSAGE:
             self._create(event.message_id, "reasoning")
         elif item is SUBAGENT:
-            self._subagent_events.append(event)
+            self.subagent_events.append(event)
 
     def _close(self, event: Any) -> None:
         item = _CLOSERS[event.__class__]
         self._open_items.pop(_key(item, event), None)
         if item is SUBAGENT:
-            self._subagent_events.append(event)
+            self.subagent_events.append(event)
 
     def _on_state(self, _: Any) -> None:
         self.has_state = True
@@ -340,7 +344,8 @@ class BranchReducer:
 
     def _on_run_finished(self, event: RunFinishedEvent) -> None:
         self._end(event)
-        self._server_calls.on_run_finished(event)
+        if isinstance(event.outcome, RunFinishedInterruptOutcome):
+            self._server_calls.on_interrupts(event.outcome.interrupts)
         pending = self._find_front_end_calls(event)
         if pending:
             for message in self._reducer.messages:
@@ -355,14 +360,16 @@ class BranchReducer:
         outcome = event.outcome
         if isinstance(outcome, RunFinishedCancelledOutcome):
             return set()
-        left = {call_id for call_id in self._calls if call_id not in self._answered}
+        left: set[str] = self.calls.keys() - self._answered if self.calls else set()
         if isinstance(outcome, RunFinishedInterruptOutcome):  # the server may still answer calls of its own tools
             offered = {tool.name for tool in self._tools}
-            return {call_id for call_id in left if self._calls[call_id].tool_call_name in offered}
-        return left if outcome is None else left.union(outcome.pending_tool_call_ids or ())
+            return {call_id for call_id in left if self.calls[call_id].tool_call_name in offered}
+        if outcome is None or not outcome.pending_tool_call_ids:
+            return left
+        return left.union(outcome.pending_tool_call_ids)
 
     def _end(self, event: RunFinishedEvent | RunErrorEvent) -> None:
-        self._ended = event
+        self.ended = event
         self._open_items.clear()
         for message_id in self._sending:
             message = self._reducer.get_message(message_id)
@@ -383,10 +390,6 @@ class BranchReducer:
         ReasoningEncryptedValueEvent: _on_encrypted_value,
         MessagesSnapshotEvent: _on_messages_snapshot,
     }
-
-
-def _no_changes() -> BranchChanges:
-    return BranchChanges(created=[], brought=[], instructions=[], known=[], front_end_calls={})
 
 
 def _key(item: Item, event: Any) -> _ItemKey:

@@ -364,7 +364,7 @@ def _remove_instructions(
     messages: Iterable[Message], known: dict[str, Message], view: Projection | None, notices: list[Notice]
 ) -> list[Message]:
     """Remove system and developer messages of clients. The agent's own ones get their own content."""
-    from_clients = frozenset[str]() if view is None else view.client_instructions
+    from_clients: frozenset[str] = frozenset() if view is None else view.client_instructions
     left: list[Message] = []
     removed: list[str] = []
     for message in messages:

@@ -32,7 +32,10 @@ if TYPE_CHECKING:
 
 def find_end(messages: Sequence[Message]) -> str | None:
     """Return the id of the last message that every client holds."""
-    return next((message.id for message in reversed(messages) if _is_held(message)), None)
+    for message in reversed(messages):
+        if _is_held(message):
+            return message.id
+    return None
 
 
 def _is_held(message: Message) -> bool:

@@ -63,6 +63,10 @@ class MergedMessages(msgspec.Struct, frozen=True, kw_only=True):
 def merge_messages(sent: Sequence[Message], thread: ThreadMessages) -> MergedMessages:
     """Merge sent messages into a thread. Of several with the same id and role the first counts (ENV-12)."""
     size = len(thread.messages)
+    if size == 0:
+        appended = list(_select_first(sent).values())
+        new = [message.id for message in appended if message.role in INSTRUCTING_ROLES]
+        return MergedMessages(kept=0, amended=[], appended=appended, edited=[], omitted=[], client_instructions=new)
     unchanged = _count_unchanged(sent, thread)
     placed = _place(sent[unchanged:], thread)
     if unchanged and any(index >= 0 for index in placed):
@@ -100,6 +104,14 @@ def merge_messages(sent: Sequence[Message], thread: ThreadMessages) -> MergedMes
     )
 
 
+def _select_first(sent: Sequence[Message]) -> dict[tuple[str, str], Message]:
+    """Return the first message with each id and role, in their order."""
+    first: dict[tuple[str, str], Message] = {}
+    for message in sent:
+        first.setdefault((message.id, message.role), message)
+    return first
+
+
 def _count_unchanged(sent: Sequence[Message], thread: ThreadMessages) -> int:
     """Return how many of the first sent messages equal the end of the thread; 0 if any differs.
 
@@ -114,11 +126,7 @@ def _count_unchanged(sent: Sequence[Message], thread: ThreadMessages) -> int:
 
 def _place(sent: Sequence[Message], thread: ThreadMessages) -> dict[int, Message]:
     """Return the messages in their order, by their index in the thread; new ones by negative numbers."""
-    first: dict[tuple[str, str], Message] = {}
-    for message in sent:
-        first.setdefault((message.id, message.role), message)
-    if not thread.messages:
-        return dict(zip(range(-1, -1 - len(first), -1), first.values(), strict=True))
+    first = _select_first(sent)
     placed: dict[int, Message] = {}
     for (message_id, role), message in first.items():
         index = thread.index_of(message_id, role)

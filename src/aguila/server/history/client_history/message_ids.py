@@ -27,7 +27,10 @@ PLACEHOLDER_PREFIX: Final = "legacy-message-"
 
 def has_placeholder_ids(messages: Sequence[Message]) -> bool:
     """Return whether some of these messages may have come without an id."""
-    return any(message.id.startswith(PLACEHOLDER_PREFIX) for message in messages)
+    for message in messages:  # noqa: SIM110 - called several times a run, mostly for a few messages
+        if message.id.startswith(PLACEHOLDER_PREFIX):
+            return True
+    return False
 
 
 def assign_ids(input: RunAgentInput, known: Sequence[Message]) -> RunAgentInput:  # noqa: A002 - the protocol's word

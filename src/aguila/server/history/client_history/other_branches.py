@@ -17,6 +17,8 @@ from aguila.protocol import Message, ToolMessage
 class FirstRuns:
     """Which run of a thread brought each message first, from the client or from the agent."""
 
+    __slots__ = ("_runs",)
+
     def __init__(self) -> None:
         self._runs: dict[str, str] = {}
 

@@ -12,10 +12,9 @@ from typing import Final
 import msgspec
 
 from aguila.protocol import (
+    Interrupt,
     Message,
     ReasoningEncryptedValueEvent,
-    RunFinishedEvent,
-    RunFinishedInterruptOutcome,
     ToolCallResultEvent,
     ToolMessage,
     replace,
@@ -43,6 +42,7 @@ class ServerCallChanges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_CALLS: Final = ServerCalls()
+_NO_CHANGES: Final = ServerCallChanges(results={}, interrupted=(), uninterrupted=())
 
 
 class ServerCallTracker:
@@ -54,16 +54,17 @@ class ServerCallTracker:
         self._results: dict[str, dict[str, ToolMessage]] = dict(start.results)
         self._interrupted = start.interrupted
         self._is_shared = False
-        self.start_run()
 
     def start_run(self) -> None:
-        """Note the changes from here on."""
+        """Note the changes from here on. Call it before the events of a run."""
         self._changed: dict[str, None] = {}
         self._start_interrupted = self._interrupted
 
     def changes(self) -> ServerCallChanges:
         """Return the changes of the run."""
         before, now = self._start_interrupted, self._interrupted
+        if not self._changed and before is now:
+            return _NO_CHANGES
         return ServerCallChanges(
             results={call_id: self._results.get(call_id, {}) for call_id in self._changed},
             interrupted=sorted(now - before),
@@ -104,11 +105,10 @@ class ServerCallTracker:
             )
             self._set(call_id, {**results, event.entity_id: changed})
 
-    def on_run_finished(self, event: RunFinishedEvent) -> None:
-        """Add the calls that the run's interrupts ask about."""
-        if isinstance(event.outcome, RunFinishedInterruptOutcome):
-            ids = [one.tool_call_id for one in event.outcome.interrupts if one.reason == "tool_call"]
-            self._interrupted = self._interrupted.union([call_id for call_id in ids if call_id is not None])
+    def on_interrupts(self, interrupts: Sequence[Interrupt]) -> None:
+        """Add the calls that the interrupts at the end of a run ask about."""
+        ids = [one.tool_call_id for one in interrupts if one.reason == "tool_call"]
+        self._interrupted = self._interrupted.union([call_id for call_id in ids if call_id is not None])
 
     def on_messages_snapshot(self, messages: Sequence[Message]) -> None:
         """Take the results from a snapshot: it may change a result or, by omitting it, withdraw it."""
