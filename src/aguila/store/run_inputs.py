@@ -142,7 +142,7 @@ def cut_projection(projection: RunProjection) -> CutProjection:
     values: dict[bytes, StoredJSON] = {}
     for digest, text in projection.values.items():
         excised = excise_strings(text, INLINE // 2) if len(text) >= INLINE else None
-        values[digest] = _take_files(text if excised is None else excised.text, excised, files)
+        values[digest] = StoredJSON(text) if excised is None else _take_files(excised.text, excised, files)
     return CutProjection(format=projection.format, body=projection.body, values=values, files=files)
 
 

@@ -117,7 +117,8 @@ class Projections:
                                 await thread.feed(events, run)
                     found = thread.take_projections()
                     projection = found.pop(run.lease.run_id, None)
-                    self._save_later(key, found)
+                    if found:
+                        self._save_later(key, found)
                     self._evict(key)
                     return projection
                 except UnusableProjection as error:
@@ -168,7 +169,8 @@ class Projections:
                 self._report(key, error)
                 uses_stored = False
                 continue
-            self._save_later(key, found)
+            if found:
+                self._save_later(key, found)
             self._evict(key)
             return thread, view
 
@@ -209,10 +211,9 @@ class Projections:
 
     def _save_later(self, key: tuple[str, str], found: Mapping[str, RunProjection]) -> None:
         """Store the projections of runs that were closed without one. The caller does not wait for that."""
-        if found:
-            task = asyncio.get_running_loop().create_task(self._save(key, found))
-            self._saving.add(task)
-            task.add_done_callback(self._saving.discard)
+        task = asyncio.get_running_loop().create_task(self._save(key, found))
+        self._saving.add(task)
+        task.add_done_callback(self._saving.discard)
 
     async def _save(self, key: tuple[str, str], found: Mapping[str, RunProjection]) -> None:
         try:

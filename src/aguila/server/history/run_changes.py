@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from aguila.codec import decode, encode
-from aguila.codec.json.bounded_floats import decode_json
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.encoder import encode_simple
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import log_notice
@@ -22,7 +22,7 @@ from aguila.offload import LARGE_JSON, is_large, offload
 from aguila.protocol import Message
 from aguila.server.history.client_history.known_messages import UnknownHistory
 from aguila.server.limits import UNLIMITED
-from aguila.store.run_inputs import ListDelta, hash_json
+from aguila.store.run_inputs import ListDelta, hash_json, split_digests
 from aguila.stream.conversation import CallStatus
 
 FORMAT: Final = 1
@@ -76,16 +76,23 @@ class RunChanges(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     def size(self) -> int:
         """About the bytes that these changes need, without the values."""
         ids = len(self.calls) + len(self.created) + len(self.brought) + len(self.known) + len(self.messages)
-        events = (self.started, self.ended or b"", *self.call_starts, *self.subagent_events)
-        return 128 * ids + sum(len(event) + 64 for event in events)
+        events = [self.started, self.ended or b"", *self.call_starts, *self.subagent_events]
+        return 128 * ids + 64 * len(events) + sum(map(len, events))
 
     @property
     def digests(self) -> list[bytes]:
-        """The values that these changes add."""
-        results = [digest for messages in self.results.values() for digest in messages.values()]
-        return [*ListDelta(self.messages).new, self.state, *self.known, *self.front_end_calls.values(), *results]
+        """The digests of the values that these changes add."""
+        found = [self.state, *self.known, *self.front_end_calls.values()]
+        for part in self.messages:
+            if isinstance(part, bytes):
+                found += split_digests(part)
+        for messages in self.results.values():
+            found += messages.values()
+        return found
 
 
+_decode_message = json_decoder(Message).decode
+_decode_any = json_decoder().decode
 encode_changes = msgspec.msgpack.Encoder().encode
 decode_changes = msgspec.msgpack.Decoder(RunChanges).decode
 
@@ -110,11 +117,16 @@ def apply_list(path: Iterable[RunChanges], start: bytes = b"") -> bytes:
 class ThreadValues:
     """The messages and states of a thread, by the digests of their JSON. ``size`` is about the bytes that they need."""
 
+    __slots__ = ("_copies", "_digests", "_new", "_unsaved", "_values", "size")
+
     def __init__(self) -> None:
         self.size = 0
         self._values: dict[bytes, Any] = {}
-        self._digests: dict[int, tuple[Any, bytes]] = {}  # by identity; the entry keeps the value alive
-        self._unsaved: dict[bytes, bytes | None] = {}  # its JSON; None if that is decoded to another value
+        self._digests: dict[int, bytes] = {}  # by identity, of the objects in ``_values`` and ``_copies``
+        self._copies: list[Any] = []  # objects with the JSON of another one, kept so that their ids are not used again
+        # The JSON of values that the store does not have; None if that is decoded to another value.
+        self._new: dict[bytes, bytes | None] = {}  # those of the run that is being closed
+        self._unsaved: dict[bytes, bytes | None] = {}  # those of runs that could not be stored
 
     def __getitem__(self, digest: bytes) -> Any:
         """Return a value that was loaded. Raises ``UnusableProjection``."""
@@ -141,53 +153,60 @@ class ThreadValues:
                 budget = _SLICE
                 await asyncio.sleep(0)
 
-    async def add(self, values: Iterable[Any], kind: Any = Message) -> None:
-        """Add values to the thread."""
+    async def add(self, messages: Iterable[Message], state: Any) -> bytes:
+        """Add the messages and the state after a run. Return the digest of the state."""
         known, budget = self._digests, _SLICE
-        for value in values:
+        for value in (*messages, state):
             if id(value) in known:
                 continue
+            kind: Any = Any if value is state else Message
             digest, text, is_exact = await offload(_encode, value, kind) if is_large(value) else _encode(value, kind)
-            if digest in self._values:
-                known[id(value)] = (value, digest)
-            else:
-                self._add(digest, value, text)
-                self._unsaved[digest] = text if is_exact else None
+            if digest not in self._values:
+                self._new[digest] = text if is_exact else None
+            self._add(digest, value, text)
             budget -= len(text) + 256
             if budget < 0:
                 budget = _SLICE
                 await asyncio.sleep(0)
+        return known[id(state)]
 
-    def digest(self, value: Any) -> bytes:
-        """Return the digest of a value that was added."""
-        return self._digests[id(value)][1]
+    def list_digests(self, values: Iterable[Any]) -> list[bytes]:
+        """Return the digests of values that were added."""
+        digests = self._digests
+        return [digests[id(value)] for value in values]
 
-    def take_unsaved(self, digests: Iterable[bytes]) -> dict[bytes, bytes] | None:
-        """Return the JSON of those values that the store does not have, which the caller stores.
+    def map_digests(self, values: Mapping[str, Any]) -> dict[str, bytes]:
+        """Return the digests of values that were added, by the same keys."""
+        return dict(zip(values, self.list_digests(values.values()), strict=True))
 
-        Return None if one of them cannot be stored.
+    def take_unsaved(self, changes: RunChanges) -> dict[bytes, bytes] | None:
+        """Return the JSON of those values of a run that the store does not have, which the caller stores.
+
+        The run is the one whose values were added last. Return None if one of them cannot be stored.
         """
-        found: dict[bytes, bytes] = {}
-        for digest in digests:
-            if digest in self._unsaved:
-                text = self._unsaved[digest]
-                if text is None:
-                    return None
-                found[digest] = text
-        for digest in found:
-            del self._unsaved[digest]
+        found: dict[bytes, Any] = self._new
+        self._new = {}
+        unsaved = self._unsaved
+        if unsaved:
+            found.update({digest: unsaved.pop(digest) for digest in changes.digests if digest in unsaved})
+        if None in found.values():
+            unsaved.update(found)
+            return None
         return found
 
     def _add(self, digest: bytes, value: Any, text: bytes) -> None:
+        self._digests[id(value)] = digest
+        if digest in self._values:
+            self._copies.append(value)
+            return
         self._values[digest] = value
-        self._digests[id(value)] = (value, digest)
         # An object or array takes 64 bytes, and its place in another one 8, although "[]," is 3 bytes of JSON.
         self.size += 256 + len(text) + 72 * (text.count(b"{") + text.count(b"[")) + 24 * text.count(b",")
 
 
 def _decode(text: bytes, kind: Any) -> Any:
     try:
-        return decode_json(text, kind)
+        return _decode_message(text) if kind is Message else _decode_any(text)
     except (msgspec.DecodeError, UnicodeError):  # such as half a surrogate pair
         if kind is Any:
             return parse_json(text, strict=True, warn=log_notice)
@@ -196,6 +215,8 @@ def _decode(text: bytes, kind: Any) -> Any:
 
 def _encode(value: Any, kind: Any) -> tuple[bytes, bytes, bool]:
     """Return the digest of a value, its JSON, and whether the JSON is decoded to the same value."""
+    if value == {}:
+        return _EMPTY_STATE
     try:
         text = encode_simple(value)
     except (ValueError, TypeError, RecursionError):
@@ -205,3 +226,7 @@ def _encode(value: Any, kind: Any) -> tuple[bytes, bytes, bool]:
     except DecodeError:
         is_exact = False
     return hash_json(text), text, is_exact
+
+
+_EMPTY_STATE: Final = (hash_json(b"{}"), b"{}", True)
+"""The state of most threads."""

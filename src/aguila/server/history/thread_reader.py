@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import takewhile
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from aguila.codec import EventDecoder, encode, encode_event
+from aguila.codec import EventDecoder, decode_event, encode, encode_event
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import NotFound
 from aguila.offload import LARGE_JSON, is_large, offload
@@ -41,6 +39,9 @@ MAX_CACHED_ENDS: Final = 8
 
 _SLICE: Final = 128
 """How many runs, values or events are read before other tasks may run."""
+
+_FEW: Final = 16
+"""Up to this many events are decoded at once, and their deltas are not merged."""
 
 _MAX_MERGED: Final = 256
 """How many deltas are reduced as one at most."""
@@ -79,7 +80,6 @@ class ThreadReader:
         self._unknown_history: UnknownHistory = unknown_history
         self._warn = warn
         self._uses_stored = uses_stored
-        self._decoder = EventDecoder(compat="off", warn=_ignore, max_size=UNLIMITED)
         self._tree = RunTree(warn)
         self._closed: dict[str, ClosedRun] = {}
         self._closed_size = 0
@@ -87,7 +87,7 @@ class ThreadReader:
         self._values = ThreadValues()
         self._branch: BranchReducer | None = None  # the latest run, if it was reduced here
         self._parent: str | None = None  # the run that the latest run continues
-        self._ends: OrderedDict[str, Projection] = OrderedDict()
+        self._ends: dict[str, Projection] = {}  # the last used ones last
         self._run_ends: dict[str, str | None] = {}
         self._lists: dict[str, bytes] = {}  # the message digests at some of the ends
         self._unsaved: dict[str, RunProjection] = {}
@@ -106,7 +106,7 @@ class ThreadReader:
         if self.last >= last:
             return
         log = self._log
-        if self._uses_stored and (self._branch is None or self._is_branch_closed):
+        if self._uses_stored and (self._branch is None or self._branch.tip in self._closed):
             found = await log.store.projections(log.scope, log.thread_id, self.last)
             is_complete = len(found) == runs
             for count, stored in enumerate(found, 1):
@@ -124,10 +124,6 @@ class ThreadReader:
                 if count % _SLICE == 0:
                     await asyncio.sleep(0)
         await self._reduce(last, run)
-
-    @property
-    def _is_branch_closed(self) -> bool:
-        return self._branch is not None and self._branch.tip in self._closed
 
     def _decode(self, stored: StoredProjection) -> RunChanges | None:
         """Return the changes of a run; None if other settings or another version wrote them."""
@@ -186,39 +182,44 @@ class ThreadReader:
     async def feed(self, events: Sequence[bytes], run: EndingRun | None = None) -> None:
         """Continue with events of the log. ``run`` is their run, if the caller knows it."""
         at = fed = 0
+        decoded = _decoder.feed_exact(events) if len(events) <= _FEW else ()
         while at < len(events):
             data = events[at]
             fed += 1
             if fed % _SLICE == 0:
                 await asyncio.sleep(0)
-            count = self._feed_deltas(events, at) if data.startswith(_DELTAS) else 0
-            at += max(count, 1)
-            if count:
+            if at < len(decoded):
+                event = decoded[at]
+            elif data.startswith(_DELTAS) and (count := self._feed_deltas(events, at)):
+                at += count
                 continue
-            sent = 0
-            for event in (
-                await offload(self._decode_large, data) if len(data) > LARGE_JSON else self._decoder.feed(data)
-            ):
-                if event.__class__ is RunStartedEvent:
-                    sent = await self._start_run(cast("RunStartedEvent", event), self.last + 1, run)
-                elif self._branch is not None and self._branch.tip is not None:
-                    self._branch.feed(event, self.last + 1)
+            else:
+                event = await offload(self._decode_large, data) if len(data) > LARGE_JSON else _decode_event(data)
+            at += 1
+            cls = event.__class__
+            if cls is RunStartedEvent:
+                sent = await self._start_run(cast("RunStartedEvent", event), self.last + 1, run)
+                self.last += 1
+                self._open_size += len(data)
+                if sent > _SLICE:
+                    await asyncio.sleep(0)
+                continue
+            branch = self._branch
+            if branch is not None and event is not None:
+                branch.feed(event, self.last + 1)
             self.last += 1
             self._open_size += len(data)
-            if sent > _SLICE:
-                await asyncio.sleep(0)
-            if data.startswith(_TERMINAL_EVENTS) and self._branch is not None:
+            if cls in _TERMINAL and branch is not None:
                 if fed > _SLICE:
                     await asyncio.sleep(0)
-                await self._close_run(self._branch)
+                await self._close_run(branch)
 
-    def _decode_large(self, data: bytes) -> Sequence[Event]:
+    def _decode_large(self, data: bytes) -> Event | None:
         """Decode an event and compute its patch. Call it in a thread."""
-        events = self._decoder.feed(data)
-        if self._branch is not None:
-            for event in events:
-                self._branch.prepare(event)
-        return events
+        event = _decode_event(data)
+        if self._branch is not None and event is not None:
+            self._branch.prepare(event)
+        return event
 
     def _feed_deltas(self, events: Sequence[bytes], at: int) -> int:
         """Continue with deltas that differ only in their text, as one delta; return how many they are.
@@ -226,7 +227,7 @@ class ThreadReader:
         Return 0 if there is only one. A run that does not merge its deltas has thousands of them.
         """
         branch, place = self._branch, events[at].find(_TEXT)
-        if branch is None or branch.tip is None or place < 0:
+        if branch is None or place < 0:
             return 0
         chunk = events[at : at + _MAX_MERGED]
         if max(map(len, chunk)) > _MAX_DELTA:
@@ -240,7 +241,8 @@ class ThreadReader:
         if len(texts) < 2:
             return 0
         self._open_size += len(text)
-        for event in self._decoder.feed(b'%b%b"}' % (head, text)):
+        event = _decode_event(b'%b%b"}' % (head, text))
+        if event is not None:
             branch.feed(event, self.last + len(texts))
         self.last += len(texts)
         return len(texts)
@@ -250,7 +252,7 @@ class ThreadReader:
 
         Return how many messages the client has sent.
         """
-        if self._branch is not None and self._branch.tip is not None and not self._is_branch_closed:
+        if self._branch is not None and self._branch.tip not in self._closed:
             await self._close_run(self._branch)  # a run without a terminal event
         if run is None or run.lease.run_id != event.run_id:
             record = await self._log.store.run(self._log.scope, self._log.thread_id, event.run_id)
@@ -262,7 +264,8 @@ class ThreadReader:
         # If the event names no parent, the parent was inferred from the messages, or there is none.
         inferred = stored_parent if event.parent_run_id in (None, event.run_id) else None
         parent = self._tree.find_parent(event, inferred)
-        await self._load_known()
+        if self._unloaded:
+            await self._load_known()
         branch = self._branch
         if branch is None or parent is not self._tree.latest:
             start = None if parent is None else await self._load_end(parent.run_id)
@@ -291,20 +294,22 @@ class ThreadReader:
         self._closed_size += 1024 + changes.size
         self._open_size = 0
         self._run_ends[run_id] = changes.end
-        values = self._values.take_unsaved(changes.digests)
+        values = self._values.take_unsaved(changes)
         if values is not None:
-            with suppress(UnicodeEncodeError):  # an id has half a surrogate pair: the run is reduced each time
+            try:  # noqa: SIM105 - ``suppress`` takes 1 us
                 self._unsaved[run_id] = RunProjection(format=FORMAT, body=encode_changes(changes), values=values)
+            except UnicodeEncodeError:
+                pass  # an id has half a surrogate pair: the run is reduced each time
 
     async def _compute_changes(self, branch: BranchReducer, conversation: Conversation) -> RunChanges:
-        values, changes, calls, run = self._values, branch.changes, branch.server_call_changes, branch.last_run
-        assert run is not None  # noqa: S101
-        await values.add((conversation.state,), Any)
-        await values.add((*conversation.messages, *changes.known, *changes.front_end_calls.values()))
-        for results in calls.results.values():
-            await values.add(results.values())
-        digest = values.digest
-        digests = b"".join(map(digest, conversation.messages))
+        values, changes, calls = self._values, branch.changes, branch.server_call_changes
+        started, ended = branch.started, branch.ended
+        assert started is not None  # noqa: S101
+        messages = [*conversation.messages, *changes.known, *changes.front_end_calls.values()]
+        for by_id in calls.results.values():
+            messages += by_id.values()
+        state = await values.add(messages, conversation.state)
+        digests = b"".join(values.list_digests(conversation.messages))
         before = b"" if self._parent is None else self._list_of(self._parent)
         self._lists[str(branch.tip)] = digests
         return RunChanges(
@@ -312,22 +317,19 @@ class ThreadReader:
             unknown_history=self._unknown_history,
             parent=self._parent,
             messages=compare_lists(before, digests).parts,
-            state=digest(conversation.state),
+            state=state,
             has_state=branch.has_state,
-            started=encode_event(run.started if run.started.input is None else replace(run.started, input=None)),
-            ended=None if run.ended is None else encode_event(run.ended),
+            started=encode_event(started if started.input is None else replace(started, input=None)),
+            ended=None if ended is None else encode_event(ended),
             calls=conversation.runs[-1].calls,
-            call_starts=[encode_event(event) for event in run.calls.values()],
-            subagent_events=[encode_event(event) for event in run.subagent_events],
+            call_starts=list(map(encode_event, branch.calls.values())),
+            subagent_events=list(map(encode_event, branch.subagent_events)),
             created=changes.created,
             brought=changes.brought,
             instructions=changes.instructions,
-            known=[digest(message) for message in changes.known],
-            front_end_calls={call: digest(message) for call, message in changes.front_end_calls.items()},
-            results={
-                call: {message_id: digest(result) for message_id, result in results.items()}
-                for call, results in calls.results.items()
-            },
+            known=values.list_digests(changes.known),
+            front_end_calls=values.map_digests(changes.front_end_calls) if changes.front_end_calls else {},
+            results={call: values.map_digests(by_id) for call, by_id in calls.results.items()} if calls.results else {},
             end=find_end(conversation.messages),
             interrupted=list(calls.interrupted),
             uninterrupted=list(calls.uninterrupted),
@@ -376,10 +378,12 @@ class ThreadReader:
         )
 
     def _cache_end(self, run_id: str, end: Projection) -> None:
+        self._ends.pop(run_id, None)
         self._ends[run_id] = end
-        self._ends.move_to_end(run_id)
-        while len(self._ends) > MAX_CACHED_ENDS:
-            self._lists.pop(self._ends.popitem(last=False)[0], None)
+        if len(self._ends) > MAX_CACHED_ENDS:
+            oldest = next(iter(self._ends))
+            del self._ends[oldest]
+            self._lists.pop(oldest, None)
 
     def _list_of(self, run_id: str) -> bytes:
         """Return the digests of the messages at the end of a run."""
@@ -472,6 +476,11 @@ class ThreadReader:
                 self._known.front_end_calls[call_id] = values[digest]
 
 
+def _decode_event(data: bytes) -> Event | None:
+    """Decode an event of the log. Return None if its type is unknown."""
+    return cast("Event | None", decode_event(data, compat="off", warn=_ignore, max_size=UNLIMITED))
+
+
 def _ignore(notice: Notice) -> None:
     """Drop a notice that was reported when the request arrived."""
 
@@ -481,6 +490,6 @@ def _is_plain(text: bytes) -> bool:
     return b'"' not in text and b"\\u" not in text
 
 
-_TERMINAL_EVENTS = (b'{"type":"RUN_FINISHED"', b'{"type":"RUN_ERROR"')
 _DELTAS = (b'{"type":"TEXT_MESSAGE_CONTENT"', b'{"type":"REASONING_MESSAGE_CONTENT"', b'{"type":"TOOL_CALL_ARGS"')
 _TEXT = b'"delta":"'
+_decoder = EventDecoder(compat="off", max_size=UNLIMITED)  # for ``feed_exact``, where only a count is kept
