@@ -1,11 +1,13 @@
 """Files of earlier schemas.
 
-``schema_9.sql`` to ``schema_11.sql`` are dumps of files that earlier revisions of Aguila wrote (``sqlite3 .dump``):
-05b61f3, the last one with ten migrations, and b85efd0. They are frozen: a later schema adds a dump.
+``schema_9.sql`` to ``schema_15.sql`` are dumps of files that earlier revisions of Aguila wrote (``sqlite3 .dump``):
+05b61f3, the last one with ten migrations, b85efd0, and 348c6c75, which upgraded the file of schema 11 and added a
+thread. They are frozen: a later schema adds a dump.
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -15,11 +17,12 @@ from contract.support import Clock, events_of, lines, start, statuses
 
 from aguila.errors import CursorExpired, StoreUnavailable
 from aguila.store import MetadataFilter, RunEnd, SQLiteStore
+from aguila.store.run_inputs import hash_json
 from aguila.store.sqlite.database.migrations import OLDEST, SCHEMA
 
 pytestmark = pytest.mark.anyio
 
-EARLIER = [9, 10, 11]
+EARLIER = [9, 10, 11, 15]
 
 
 def load(path: Path, version: int) -> None:
@@ -84,6 +87,19 @@ async def test_a_file_of_schema_10_keeps_agents_and_titles(path: Path):
     await store.close()
 
 
+async def test_a_file_of_schema_15_keeps_messages_and_values(path: Path):
+    load(path, 15)
+    store = SQLiteStore(path)
+    await store.open()
+    long = "long " * 500
+    messages = [{"id": "u1", "role": "user", "content": long}, {"id": "u2", "role": "user", "content": "short"}]
+    assert json.loads(await store.input("b", "long", "r1")) == {"messages": messages}
+    values = [b'{"content":"%b"}' % long.encode(), b"{}"]
+    found = await store.values("b", "long", [hash_json(value) for value in values])
+    assert list(found.values()) == values
+    await store.close()
+
+
 @pytest.mark.parametrize("version", EARLIER)
 async def test_what_a_file_of_an_earlier_schema_holds_is_counted(path: Path, version: int):
     load(path, version)
@@ -124,7 +140,7 @@ async def test_a_schema_that_is_not_known_is_refused_and_the_file_left_alone(pat
     with pytest.raises(StoreUnavailable, match=rf"schema {version},.*{advice}"):
         await store.open()
     with closing(sqlite3.connect(path)) as db:
-        assert db.execute("SELECT count(*) FROM log").fetchone() == (8,)
+        assert db.execute("SELECT count(*) FROM log").fetchone() == (10,)
         db.execute(f"PRAGMA user_version = {SCHEMA}")
     await store.open()
     assert await store.last("a", "t") == 5

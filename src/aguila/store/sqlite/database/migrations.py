@@ -15,7 +15,7 @@ from typing import Final
 
 from aguila.errors import StoreUnavailable
 
-SCHEMA: Final = 15
+SCHEMA: Final = 16
 """The schema that this Aguila reads and writes."""
 
 OLDEST: Final = 9

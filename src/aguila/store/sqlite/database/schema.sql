@@ -69,14 +69,15 @@ CREATE TABLE inputs (
   files BLOB,
   body BLOB NOT NULL
 );
--- The messages of requests, once per thread, by a digest of their JSON.
+-- The messages of requests, once per thread, by a digest of their JSON. This table has row ids, and so has
+-- "projected_values": in a table WITHOUT ROWID, SQLite reads a whole large row for each key that it compares.
 CREATE TABLE messages (
   thread INTEGER NOT NULL,
   digest BLOB NOT NULL,
   body BLOB NOT NULL,
   files BLOB,
   PRIMARY KEY (thread, digest)
-) WITHOUT ROWID;
+);
 CREATE TABLE sessions (thread INTEGER PRIMARY KEY, body BLOB NOT NULL);
 
 -- The thread after each closed run, as the server computed it; the server knows what "body" means. It refers to the
@@ -88,7 +89,7 @@ CREATE TABLE projected_values (
   files BLOB, -- the places of inline files in the body
   body BLOB NOT NULL,
   PRIMARY KEY (thread, digest)
-) WITHOUT ROWID;
+);
 
 -- The log. A row is a batch with one event per line. "place" is threads.key * 2^32 + the number of the last event, so
 -- that the log needs no index and the events of a thread are stored together. "at" is the time of the append in
