@@ -1,12 +1,15 @@
 """Long threads: a client that sends its whole history with every run, next to one whose history the server keeps.
 
 Requests go over HTTP to a server in this process. A time is the processor time of both sides, the least of several.
+A thread is read and joined as a new process would: what earlier servers left is collected first. Otherwise the garbage
+collector would do that during some of the requests, at the same ones in each round, for up to 100 ms.
 ``python -m benchmarks.long_threads [turns]`` prints the figures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import sys
 import tempfile
@@ -42,7 +45,7 @@ LONG = 2_000
 IMAGE_TURNS = 50
 ANSWER = "A few words of an answer, again and again. " * 96  # 4 KB
 CHUNK = 64
-ROUNDS = 8
+ROUNDS = 16
 
 
 async def agent(run: Any) -> Any:
@@ -133,8 +136,10 @@ class LongThread:
     def measure(self) -> None:
         """Read and join it once."""
         with self._serving() as client:
+            gc.collect()
             self._read.append(client.call("GET", "/threads/t")[1])
         with self._serving() as client:
+            gc.collect()
             self._connect.append(client.call("POST", "/connect", client.build_body([]))[1])
 
     @property
