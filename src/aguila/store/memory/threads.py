@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -23,7 +24,7 @@ class Threads:
     def __init__(self) -> None:
         self.bytes = 0
         self._threads: dict[Key, Thread] = {}  # the last one was updated last
-        self._scopes: dict[str, ScopeIndex] = {}
+        self._scopes: defaultdict[str, ScopeIndex] = defaultdict(ScopeIndex)
         self._position = 0
         self._raised: dict[Key, dict[str, None]] = {}  # (scope, interrupt) -> ids of its threads, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
@@ -73,23 +74,21 @@ class Threads:
         """Create a thread."""
         # The number after the predecessor's last one is skipped: the last one may be a cursor.
         first = self._removed.pop(hash_thread(*key), -1) + 2 if self._removed else 1
-        return self._add(Thread(key, now, first, agent))
-
-    def _add(self, thread: Thread) -> Thread:
-        self._threads[thread.key] = thread
-        if thread.key[0] not in self._scopes:
-            self._scopes[thread.key[0]] = ScopeIndex()
+        thread = self._threads[key] = Thread(key, now, first, agent)
         return thread
 
     def write(self, thread: Thread, events: Sequence[bytes], size: int, now: float, token: str = "") -> Batch:
         """Append events to a thread, which becomes the one updated last."""
         batch = thread.write(events, now, token)
-        self.grow(thread, size)
+        index = self._scopes[thread.key[0]]
+        thread.bytes += size
+        self.bytes += size
+        index.bytes += size
         if thread.position != self._position:  # otherwise it is the one updated last
             del self._threads[thread.key]
             self._threads[thread.key] = thread
             self._position += 1
-            self._scopes[thread.key[0]].move(thread, self._position)
+            index.move(thread, self._position)
         return batch
 
     def grow(self, thread: Thread, size: int) -> None:
@@ -163,8 +162,8 @@ class Threads:
 
     def restore(self, archive: ThreadArchive) -> None:
         """Create a thread from an archive."""
-        key = (archive.scope, archive.thread_id)
-        thread = self._add(Thread(key, archive.created_at, archive.first, archive.agent))
+        thread = Thread((archive.scope, archive.thread_id), archive.created_at, archive.first, archive.agent)
+        self._threads[thread.key] = thread
         for interrupt in archive.interrupts:
             self._note_raised(thread, interrupt.interrupt_id)
         self.write(thread, (), thread.restore(archive), archive.updated_at)

@@ -44,6 +44,7 @@ from aguila.shield import run_shielded
 from aguila.store import Batch, Lease, NewRun, RunRecord
 
 _SMALL = 32 * 1024
+"""Bytes of a body that is too small for a large text or very many messages."""
 
 Launch = Callable[[LiveRun, str, RunContextLoader], None]
 """Starts the task of a run that has begun, given the name of its agent."""
@@ -123,7 +124,7 @@ class RunStarter:
             try:
                 begin = self._begin if resolved.ticket is None else self._begin_unless_withdrawn
                 result = await begin(resolved, place, prepared, plan)
-                if is_optimistic:
+                if is_optimistic and prepared.notices:
                     self._warn(prepared)
                 return result
             except AgentMismatch as error:
@@ -367,7 +368,7 @@ class RunStarter:
             thread_ends=environment.thread_ends,
             projections=environment.projections,
             first=first,
-            sent=None if _is_large_request(request) else request.input,
+            sent=request.input if len(request.body) <= _SMALL or not _is_large(request.input) else None,
             parent_run_id=parent_run_id,
         )
         loader = RunContextLoader(
@@ -388,10 +389,8 @@ class RunStarter:
         return StartResult(live=live, first=first)
 
 
-def _is_large_request(request: StartRequest) -> bool:
-    if len(request.body) <= _SMALL:  # too small for a large text or very many messages
-        return False
-    return is_large(request.input.messages) or is_large(request.input.state)
+def _is_large(input: RunAgentInput) -> bool:  # noqa: A002 - the protocol's word for it
+    return is_large(input.messages) or is_large(input.state)
 
 
 def _echo_input(input: RunAgentInput) -> RunAgentInput:  # noqa: A002 - the protocol's word for it
