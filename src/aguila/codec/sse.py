@@ -78,6 +78,8 @@ class SSEEncoder:
 
         The ids are consecutive numbers from ``first`` on, each with ``suffix``, which must be ASCII without ``%``.
         """
+        if len(documents) == 1:
+            return b"id: %d%b\ndata: %b\n\n" % (first, suffix.encode(), documents[0])
         form = b"id: %%d%b\ndata: %%b\n\n" % suffix.encode()
         return b"".join([form % pair for pair in enumerate(documents, first)])
 

@@ -16,7 +16,7 @@ from aguila.agent.chat_values import FILE_PROVIDER
 from aguila.codec import encode
 from aguila.codec.dialects import Link, dialect_of
 from aguila.codec.logs import RunLogContext
-from aguila.codec.negotiate import negotiate
+from aguila.codec.negotiate import SSE_MEDIA_TYPE, negotiate
 from aguila.codec.notices import Warn
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.protocol import PROTOCOL_VERSION, AgentCapabilities, FileSource
@@ -24,7 +24,7 @@ from aguila.server.errors import draining_error
 from aguila.server.file_types import FileTypes
 from aguila.server.http.body_limits import BodyBudget
 from aguila.server.http.event_stream import EventStream, OpenStreams, StreamPlan
-from aguila.server.http.framing import Framing, framing_for
+from aguila.server.http.framing import CURRENT_SSE, Framing, framing_for
 from aguila.server.http.responses import Receive, UnsentBytes
 from aguila.server.limits import Limits
 from aguila.server.quotas import PeerQuotas
@@ -162,6 +162,10 @@ class Service:
         self.runs.stop_now()
         self._streams.stop_now()
 
+    def select_headers(self, request: Request) -> dict[str, str]:
+        """Return the headers of a request that agents may see."""
+        return {name: request.headers[name] for name in self.headers_allowed if name in request.headers}
+
     def agent_of(self, exchange: Exchange) -> str:
         """Return the agent that the path names, or else the first one."""
         return self.agents[0] if exchange.agent is None else exchange.agent
@@ -183,8 +187,8 @@ class Service:
         Notices about the response name the thread and the run.
         """
         accepted = exchange.request.headers.get("accept")
-        if declared == PROTOCOL_VERSION:
-            return _current_framing(accepted)
+        if declared == PROTOCOL_VERSION and _negotiate(accepted) == SSE_MEDIA_TYPE:
+            return CURRENT_SSE
         if declared is not None:
             notice = consumer_version_notice(declared)
             if notice is not None:
@@ -193,7 +197,7 @@ class Service:
             return TanStackFraming()
         dialect = dialect_of(declared, self._undeclared)
         if dialect.is_current:
-            return _current_framing(accepted)
+            return framing_for(_negotiate(accepted))
         framing = framing_for(_negotiate(accepted), dialect, self._link(exchange.request))
         framing.warn = self.warn
         framing.log_context = RunLogContext(thread_id, run_id)
@@ -236,7 +240,3 @@ class Service:
 
 
 _negotiate = lru_cache(256)(negotiate)
-
-
-def _current_framing(accepted: str | None) -> Framing:
-    return framing_for(_negotiate(accepted))

@@ -157,6 +157,7 @@ class Feed:
 
     def __init__(self, *, ring_bytes: int = 256 * 1024, before_wait: Callable[[], None] = lambda: None) -> None:
         self.channels: dict[Key, Channel] = {}
+        self.loop = asyncio.get_running_loop()  # once: before Python 3.12 this is a system call
         self.is_closed = False
         self._ring_bytes = ring_bytes
         self._before_wait = before_wait

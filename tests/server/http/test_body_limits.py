@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -196,7 +197,9 @@ async def test_waiting_peers_take_turns() -> None:
 async def test_a_body_reserves_what_has_arrived_and_the_oldest_never_waits() -> None:
     mebibyte = 1024 * 1024
     budget = BodyBudget(6 * mebibyte)
-    with Reservation(budget, "a") as oldest, Reservation(budget, "b") as second, Reservation(budget, "c") as third:
+    senders = [SimpleNamespace(peer=peer) for peer in "abc"]
+    one, two, three = (Reservation(budget, sender) for sender in senders)
+    with one as oldest, two as second, three as third:
         for reservation in (oldest, second, third):
             await reservation.arrived(2 * mebibyte)
             assert reservation.size == 2 * mebibyte

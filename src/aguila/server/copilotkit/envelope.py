@@ -42,7 +42,7 @@ class UnwrappedRequest(msgspec.Struct, frozen=True, kw_only=True):
 async def open_envelope(service: Service, exchange: Exchange) -> UnwrappedRequest:
     """Read an envelope and return the request in it. Raises ``Rejected`` or ``NotFound``."""
     check_media_type(exchange.request, "an envelope")
-    with Reservation(service.body_budget, exchange.peer) as reservation:
+    with Reservation(service.body_budget, exchange) as reservation:
         data = await read_body(exchange.request, exchange.receive, service.limits.body, reservation)
     try:
         envelope = _decode(data)

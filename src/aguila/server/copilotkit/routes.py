@@ -52,7 +52,7 @@ async def run(service: Service, exchange: Exchange) -> Response:
     thread. Those runs are not stored either, because no client returns to them.
     """
     exchange = _select_agent(service, exchange)
-    with Reservation(service.body_budget, exchange.peer) as reservation:
+    with Reservation(service.body_budget, exchange) as reservation:
         data = await read_body(exchange.request, exchange.receive, service.limits.body, reservation)
     exchange = replace(exchange, receive=ReceivedBody(data, exchange.receive))
     if is_suggestion(data):

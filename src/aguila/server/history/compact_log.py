@@ -49,17 +49,19 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
     for record in records:
         if record.is_running:
             return
-        if record.last <= stream.after:
+        if record.last <= stream.plan.after:
             continue
         count = record.last - record.first + 1
-        if record.first <= stream.after or count > MAX_EVENTS:  # a reader of a part of the stored run gets the rest
+        if (
+            record.first <= stream.plan.after or count > MAX_EVENTS
+        ):  # a reader of a part of the stored run gets the rest
             await stream.write_stored(record.last)
             continue
         events: list[Event] = []
         is_large = count > _MANY
-        position = stream.after
+        position = stream.plan.after
         while position < record.last:
-            for batch in await store.read(stream.scope, stream.thread_id, position, until=record.last):
+            for batch in await store.read(stream.scope, stream.plan.thread_id, position, until=record.last):
                 is_large = is_large or any(len(data) > LARGE_JSON for data in batch.events)
                 decoded = await offload(_decode, batch) if is_large else _decode(batch)
                 events += [event for event in decoded if event is not None]
@@ -77,7 +79,7 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
             if framing.translator is not None:
                 framing.translator.supply_state(record.run_id, {} if sent.state is None else sent.state)
         frames = partial(framing.frame_events, events, format_cursor(record.last, record.token))
-        stream.after = record.last
+        stream.plan.after = record.last
         await stream.write(await offload(frames) if is_large else frames())
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from aguila.offload import LARGE
 from aguila.server.errors import Rejected
@@ -139,15 +139,24 @@ class BodyBudget:
             waiting.turn.set_result(None)
 
 
+class Sender(Protocol):
+    """The sender of a body."""
+
+    @property
+    def peer(self) -> str:
+        """The name of its queue."""
+        ...
+
+
 class Reservation:
     """The bytes that one request has reserved. The end of the ``with`` block releases them.
 
     After ``release_after`` the end of the block does not release them.
     """
 
-    def __init__(self, budget: BodyBudget, peer: str = "") -> None:
+    def __init__(self, budget: BodyBudget, sender: Sender | None = None) -> None:
         self._budget = budget
-        self._peer = peer
+        self._sender = sender
         self.size = 0
         """The reserved bytes; 0 before ``reserve`` and after the release."""
         self.received = 0
@@ -161,7 +170,7 @@ class Reservation:
         """Wait until ``size`` bytes are free, then reserve them."""
         loop = self._budget.loop
         asked = loop.time()
-        await self._budget.acquire(size, self._peer, self)
+        await self._budget.acquire(size, "" if self._sender is None else self._sender.peer, self)
         waited = loop.time() - asked  # the wait does not make the upload slow
         self._began += waited if self.size else loop.time()
         if self._opened is not None:

@@ -127,8 +127,8 @@ class OpenStreams:
         self._timer = self.loop.call_later(self._interval, self._send_heartbeats) if self._open else None
 
 
-class StreamPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of a thread's log a stream sends.
+class StreamPlan(msgspec.Struct, kw_only=True):
+    """Which part of a thread's log a stream sends. The stream updates it as it sends.
 
     The order is: ``opening``; what ``replay`` writes; the stored events after ``after`` up to ``until``; with
     ``is_live``, further events up to the end of the run in progress.
@@ -160,8 +160,7 @@ class EventStream:
 
     __slots__ = (
         "_early_end", "_grace", "_headers", "_is_complete", "_is_ended_early", "_is_inside_frame", "_is_sending",
-        "_loop", "_send", "_sent_at", "_store", "_streams", "_task", "_watched", "after", "fails_in_band", "framing",
-        "is_live", "opening", "opening_rest", "replay", "scope", "sends_times", "thread_id", "until",
+        "_loop", "_send", "_sent_at", "_store", "_streams", "_task", "framing", "plan", "scope",
     )  # fmt: skip
 
     def __init__(
@@ -175,21 +174,12 @@ class EventStream:
         headers: Headers = (),
         grace: float | None = None,
     ) -> None:
+        self.plan = plan
         self.framing = framing
         self.scope = scope
-        self.thread_id = plan.thread_id
-        self.after = plan.after
-        self.until = plan.until
-        self.is_live = plan.is_live
-        self.opening = plan.opening
-        self.opening_rest = plan.opening_rest
-        self.replay = plan.replay
-        self.fails_in_band = plan.fails_in_band
-        self.sends_times = plan.sends_times
         self._store = store
         self._streams = streams
         self._headers = headers
-        self._watched = plan.watched
         self._grace = grace
         self._loop = streams.loop
         self._is_complete = False
@@ -207,22 +197,23 @@ class EventStream:
 
     async def __call__(self, receive: Receive, send: Send) -> None:
         """Send the headers, the events and the end. Return early if the client disconnects."""
+        plan = self.plan
         self._send = send
         self._task = asyncio.current_task(self._loop)
         self._streams.add(self)
         listening: asyncio.Task[None] | None = None
         try:
-            if self._watched is not None and self._watched.update_task is not None:
+            if plan.watched is not None and plan.watched.update_task is not None:
                 # Wait for a moment only: the stream can be read even if the store cannot be written.
-                await asyncio.wait([self._watched.update_task], timeout=DISCONNECT_DELAY)
+                await asyncio.wait([plan.watched.update_task], timeout=DISCONNECT_DELAY)
             await self._send_headers(send)
             await asyncio.sleep(0)  # some event loops send written data only in their next iteration
             listening = listen_for_disconnect(receive)
             listening.add_done_callback(self._on_disconnect)
             await self._send_stored()
-            if self.is_live and not self._is_complete:
+            if plan.is_live and not self._is_complete:
                 # Inline: streams wait here, and with thousands of them each coroutine frame counts.
-                tail: Any = self._store.tail(self.scope, self.thread_id, self.after)
+                tail: Any = self._store.tail(self.scope, plan.thread_id, plan.after)
                 try:
                     batch: Batch
                     async for batch in tail:
@@ -256,37 +247,40 @@ class EventStream:
             if listening is not None:
                 listening.cancel()
             self._streams.discard(self)
-            if self._watched is not None:
-                self._watched.leave(self, self._grace)
+            if plan.watched is not None:
+                plan.watched.leave(self, self._grace)
 
     async def _send_headers(self, send: Send) -> None:
+        plan = self.plan
         headers = [(b"content-type", self.framing.media_type.encode()), *_STREAM_HEADERS, *self._headers]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         self._headers = ()
         self._sent_at = self._loop.time()
-        if self.opening != b"":
-            is_last = not self.is_live and self.until is None and self.replay is None
-            if self.opening_rest is None:
-                await self.write(self.opening, last=is_last)
+        if plan.opening != b"":
+            is_last = not plan.is_live and plan.until is None and plan.replay is None
+            if plan.opening_rest is None:
+                await self.write(plan.opening, last=is_last)
             else:
-                await self._write_pieces(self.opening, self.opening_rest, last=is_last)
-            self.opening, self.opening_rest = b"", None
+                await self._write_pieces(plan.opening, plan.opening_rest, last=is_last)
+            plan.opening, plan.opening_rest = b"", None
 
     async def _send_stored(self) -> None:
-        if self.replay is not None:
-            await self.replay(self)
-            self.replay = None
-        if self.until is not None:
-            await self.write_stored(self.until)
+        plan = self.plan
+        if plan.replay is not None:
+            await plan.replay(self)
+            plan.replay = None
+        if plan.until is not None:
+            await self.write_stored(plan.until)
 
     async def write_stored(self, until: int) -> None:
         """Write the stored events up to ``until``, several batches in one write."""
-        while self.after < until:
-            batches = await self._store.read(self.scope, self.thread_id, self.after, until=until)
+        plan = self.plan
+        while plan.after < until:
+            batches = await self._store.read(self.scope, plan.thread_id, plan.after, until=until)
             if not batches:
                 return
-            self.after = batches[-1].last
-            is_last = not self.is_live and self.until is not None and self.after >= self.until
+            plan.after = batches[-1].last
+            is_last = not plan.is_live and plan.until is not None and plan.after >= plan.until
             framed: list[bytes] = []
             for batch in batches:
                 body = self._try_frame(batch)
@@ -305,12 +299,12 @@ class EventStream:
         if max(map(len, batch.events)) > LARGE:
             return None
         body = self.framing.try_frame_batch(batch)
-        return b": time=%d\n\n%b" % (batch.at, body) if self.sends_times and body is not None else body
+        return b": time=%d\n\n%b" % (batch.at, body) if self.plan.sends_times and body is not None else body
 
     def _frame_failure(self, error: Exception) -> bytes:
         if isinstance(error, EncodeError):
             ending = RunErrorEvent(message="This transport cannot carry an event of the run.", code="not_encodable")
-        elif self.fails_in_band and isinstance(error, StoreUnavailable):
+        elif self.plan.fails_in_band and isinstance(error, StoreUnavailable):
             ending = RunErrorEvent(message="The run can no longer be followed.", code="store_unavailable")
         else:  # the thread was deleted, and perhaps its id used again: its runs had ended before
             return b""
@@ -319,13 +313,13 @@ class EventStream:
     async def _write_singly(self, batch: Batch, *, last: bool) -> None:
         """Write a batch event by event, because large events are framed in a thread or a delta needs its state."""
         framing = self.framing
-        if self.sends_times:
+        if self.plan.sends_times:
             await self.write(b": time=%d\n\n" % batch.at)
         for number, event in enumerate(batch.events, batch.first):
             if framing.translator is not None and framing.needs_state(event):
                 shown = framing.translator.run_id
                 stored = None if shown is None else framing.stored_run_id(shown)
-                run_id, state = await find_state_before(self._store, self.scope, self.thread_id, stored, number)
+                run_id, state = await find_state_before(self._store, self.scope, self.plan.thread_id, stored, number)
                 framing.translator.supply_state(run_id if shown is None else shown, state)
             if len(event) > LARGE:
                 pieces = await offload(framing.frame_large, number, event, batch.token)
@@ -336,7 +330,7 @@ class EventStream:
     async def _write_pieces(self, piece: bytes, rest: Pieces, *, last: bool) -> None:
         """Send frames in pieces. Each further piece is encoded when the one before was sent."""
         assert self._send is not None  # noqa: S101
-        self.opening = b""
+        self.plan.opening = b""
         self._is_complete = self._is_complete or last
         self._is_sending = self._is_inside_frame = True
         while True:

@@ -259,7 +259,8 @@ def framing_for(media_type: str, dialect: Dialect = CURRENT, link: Link | None =
     """
     if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf():
         return ProtobufFraming(dialect, link)
-    return _CURRENT_SSE if dialect.is_current else SSEFraming(dialect, link)
+    return CURRENT_SSE if dialect.is_current else SSEFraming(dialect, link)
 
 
-_CURRENT_SSE = SSEFraming()  # without a translator it has no state, so all readers of this version share it
+CURRENT_SSE = SSEFraming()
+"""The framing of all readers of the current version. Without a translator it has no state."""

@@ -90,7 +90,7 @@ def check_media_type(request: Request, what: str) -> None:
 
 async def read_object(service: Service, exchange: Exchange, *, may_be_empty: bool = False) -> dict[str, Any]:
     """Read a body that is a small JSON object. With ``may_be_empty`` no body counts as ``{}``. Raises ``Rejected``."""
-    with Reservation(service.body_budget, exchange.peer) as reservation:
+    with Reservation(service.body_budget, exchange) as reservation:
         data = await read_body(exchange.request, exchange.receive, min(service.limits.body, _MAX_OBJECT), reservation)
     if may_be_empty and not data.strip():
         return {}

@@ -178,7 +178,8 @@ class Runs:
         Of several requests for one run, one begins it, and the others wait for that without needing capacity.
         Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has disconnected.
         """
-        key, scope, capacity = request.key, request.scope, self.capacity
+        scope, capacity = request.scope, self.capacity
+        key = (scope, request.input.thread_id, request.input.run_id)
         # With a queue, an equal request keeps a place of its own: the client of the first may have disconnected.
         while key in self._beginning and (not self.has_queue or capacity.refusal(scope) is not None):
             earlier = self._beginning[key]

@@ -91,8 +91,9 @@ class LiveRun:
         first: Batch | None = None,
         sent: RunAgentInput | None = None,
         parent_run_id: str | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self._loop = asyncio.get_running_loop() if loop is None else loop
         self._store_health = StoreHealth() if store_health is None else store_health
         self._store = store
         self._claims = claims

@@ -130,7 +130,7 @@ class MemoryStore(Store):
         check_ids(new.scope, new.thread_id, new.run_id)
         if len(new.input) > LARGE:
             return self._begin_large(new)
-        done: asyncio.Future[tuple[Lease, Batch]] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[tuple[Lease, Batch]] = feed.loop.create_future()
         try:
             done.set_result(self._begin(feed, new, cut_input(new.input)))
         except StoreError as error:

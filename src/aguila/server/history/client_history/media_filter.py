@@ -7,6 +7,7 @@ messages and in results such a part is left out with a notice, because a refusal
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from aguila.chat.allowed_media import AllowedMedia
 from aguila.codec.json.values import is_array
@@ -14,10 +15,12 @@ from aguila.codec.notices import Notice
 from aguila.protocol import MediaPart, Message, RunAgentInput, ToolMessage, UserMessage, replace
 from aguila.server.errors import Rejected
 
+_content = attrgetter("content")
+
 
 def has_parts(messages: Sequence[Message]) -> bool:
     """Return whether a message has parts, which may be references."""
-    return list in [type(message.content) for message in messages]
+    return list in map(type, map(_content, messages))
 
 
 def check_new_media(messages: Sequence[Message], sent: Sequence[Message], allowed: AllowedMedia) -> None:

@@ -26,7 +26,7 @@ async def upload_file(service: Service, exchange: Exchange) -> Response:
             service.peer_quotas.count(address, size=size)
 
     count(0)
-    with Reservation(service.body_budget, exchange.peer) as reservation:
+    with Reservation(service.body_budget, exchange) as reservation:
         try:
             blob = await receive_upload(
                 exchange.request,

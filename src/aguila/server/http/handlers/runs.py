@@ -39,7 +39,7 @@ async def start_run(service: Service, exchange: Exchange) -> Response:
     """``POST /``: start a run, or reconnect to it. With ``?store=false`` the run is not stored."""
     if exchange.request.asgi.get("query_string") and not read_flag(exchange, "store", default=True):
         return await start_unstored_run(service, exchange)
-    with Reservation(service.body_budget, exchange.peer) as reservation:
+    with Reservation(service.body_budget, exchange) as reservation:
         input, started = await _read_and_start(service, exchange, reservation)  # noqa: A001 - the protocol's word
         if reservation.size and started.live is not None:
             reservation.release_after(started.live.ended)
@@ -70,7 +70,7 @@ def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started
 
 async def start_unstored_run(service: Service, exchange: Exchange) -> Response:
     """Start a run that is not stored. It is cancelled when the client disconnects."""
-    with Reservation(service.body_budget, exchange.peer) as reservation:
+    with Reservation(service.body_budget, exchange) as reservation:
         body = await read_run_body(service, exchange, reservation)
         input, digest = await decode_input(service, body)  # noqa: A001
         framing = FramingWithoutIds(service.framing(exchange, input.protocol_version, input.thread_id, input.run_id))
@@ -173,7 +173,7 @@ def _build_start_request(
         body=body.data,
         scope=exchange.scope,
         principal=exchange.principal,
-        headers={name: request.headers[name] for name in service.headers_allowed if name in request.headers},
+        headers=service.select_headers(request) if service.headers_allowed else {},
         digest=digest,
         cursor=peek_cursor(exchange),
         agent=service.agent_of(exchange),
@@ -230,7 +230,7 @@ async def connect(service: Service, exchange: Exchange) -> Response:
 
 async def read_input(service: Service, exchange: Exchange) -> RunAgentInput:
     """Read the input of a request that starts no run. Raises ``Rejected``."""
-    with Reservation(service.body_budget, exchange.peer) as reservation:
+    with Reservation(service.body_budget, exchange) as reservation:
         input, _ = await decode_input(service, await read_run_body(service, exchange, reservation))  # noqa: A001
     return input
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from aguila.codec import encode_event
+from aguila.codec.json.encoder import encode_simple
 from aguila.errors import (
     AgentMismatch,
     DecodeError,
@@ -89,6 +89,7 @@ class RunStarter:
         self._draining = draining
         self._launch = launch
         self._adopt = adopt
+        self._loop = asyncio.get_running_loop()  # once: before Python 3.12 this is a system call
 
     async def start(self, request: StartRequest) -> StartResult:
         """Start a run, or find the run that this request has started before.
@@ -307,7 +308,7 @@ class RunStarter:
         try:
             # A lone RUN_STARTED has only ids, which were checked with the request.
             is_plain = len(prelude) == 1 and started.input is None
-            lines = [encode_event(started)] if is_plain else await encode_all_checked(prelude)
+            lines = [encode_simple(started)] if is_plain else await encode_all_checked(prelude)
         except DecodeError as error:  # the echo nests the input one level deeper, which may be too deep
             raise Rejected(422, "malformed_input", error.message, "") from None
         parent_run_id = agent_input.parent_run_id if place.parent is None else place.parent
@@ -370,6 +371,7 @@ class RunStarter:
             first=first,
             sent=request.input if len(request.body) <= _SMALL or not _is_large(request.input) else None,
             parent_run_id=parent_run_id,
+            loop=self._loop,
         )
         loader = RunContextLoader(
             projections=environment.projections,
