@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from typing import Final, Protocol, Self
 
@@ -61,7 +62,7 @@ class BodyBudget:
         self._waiting: dict[str, deque[_Waiting]] = {}  # by peer, the next one first
         self._growing: dict[object, _Waiting] = {}  # holders that wait for more
         self.loop = asyncio.get_running_loop()  # once: before Python 3.12 this is a system call
-        self.first_pieces = SharedTimeout(_MAX_SILENCE)
+        self.first_pieces = SharedTimeout(_MAX_SILENCE, _slow)
         """The timeout for the first pieces of bodies."""
 
     @property
@@ -183,22 +184,22 @@ class Reservation:
         if self.received > max(LARGE, self.size):
             await self.reserve(-(-self.received // _STEP) * _STEP - self.size)
 
-    async def receive(self, receive: Receive) -> Message:
+    def receive(self, receive: Receive) -> Awaitable[Message]:
         """Receive the next piece of the body.
 
         Raises ``Rejected`` (408) if nothing arrives for a minute, if less than a kilobyte per second has arrived after
         the first minute, or if the body is slow and other requests wait.
         """
-        loop = self._budget.loop
-        now = loop.time()
+        now = self._budget.loop.time()
         if self._opened is None:
             self._opened = now
             if not self.size:
-                try:
-                    return await self._budget.first_pieces.wait(receive())
-                except TimeoutError:
-                    raise _slow() from None
-        until = min(now, self._opened + self.received / _LEAST_RATE) + _MAX_SILENCE
+                return self._budget.first_pieces.wait(receive())
+        return self._receive(receive, min(now, self._opened + self.received / _LEAST_RATE) + _MAX_SILENCE)
+
+    async def _receive(self, receive: Receive, until: float) -> Message:
+        """Receive the next piece until a time of the event loop."""
+        loop = self._budget.loop
         while True:
             try:
                 async with asyncio.timeout_at(min(until, loop.time() + _GRACE) if self.size else until):

@@ -7,23 +7,24 @@ would be a tenth of the time until the first event of its run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 class SharedTimeout:
-    """Ends waits after a number of seconds, on one event loop."""
+    """Ends waits after a number of seconds, on one event loop, with the error that ``make_error`` makes."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float, make_error: Callable[[], Exception] = TimeoutError) -> None:
         self._seconds = seconds
+        self._make_error = make_error
         self._loop = asyncio.get_running_loop()  # once: before Python 3.12 this is a system call
         self._waits: dict[asyncio.Task[Any], float] = {}  # task -> when its wait ends, the next one first
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, awaited: Awaitable[T]) -> T:
-        """Wait for a result. Raises ``TimeoutError`` if it does not come in time."""
+        """Wait for a result. Raises the error of this timeout if it does not come in time."""
         task = asyncio.current_task(self._loop)
         assert task is not None  # noqa: S101 - a coroutine runs in a task
         before = task.cancelling()
@@ -34,7 +35,7 @@ class SharedTimeout:
             return await awaited
         except asyncio.CancelledError:
             if task not in self._waits and task.uncancel() <= before:  # only the timer has cancelled the task
-                raise TimeoutError from None
+                raise self._make_error() from None
             raise
         finally:
             self._waits.pop(task, None)
