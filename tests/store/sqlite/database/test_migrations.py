@@ -145,3 +145,17 @@ async def test_a_schema_that_is_not_known_is_refused_and_the_file_left_alone(pat
     await store.open()
     assert await store.last("a", "t") == 5
     await store.close()
+
+
+async def test_an_upgrade_is_announced_and_a_new_file_is_not(
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    for at in (path, tmp_path / "new.db"):
+        if at == path:
+            load(at, SCHEMA - 1)
+        store = SQLiteStore(at)
+        await store.open()
+        await store.close()
+    assert [record.getMessage().partition(";")[0] for record in caplog.records if record.levelname == "WARNING"] == [
+        f"upgrading the SQLite file from schema {SCHEMA - 1} to {SCHEMA}"
+    ]

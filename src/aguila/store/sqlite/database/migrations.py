@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -20,6 +21,12 @@ SCHEMA: Final = 16
 
 OLDEST: Final = 9
 """The oldest schema that can be upgraded."""
+
+_UPGRADING: Final = (
+    "upgrading the SQLite file from schema %d to %d; earlier versions of Aguila cannot open it afterwards. "
+    "A large file takes a while, and nothing else can write to it meanwhile"
+)
+_log = logging.getLogger("aguila.store")
 
 
 def migrate(db: sqlite3.Connection) -> None:
@@ -38,6 +45,8 @@ def migrate(db: sqlite3.Connection) -> None:
         db.execute("BEGIN IMMEDIATE")
         try:
             if _version(db) == version:  # otherwise another process has just upgraded the file
+                if version > 0:
+                    _log.warning(_UPGRADING, version, version + 1)
                 for statement in _statements(script):
                     db.execute(statement)
                 db.execute(f"PRAGMA user_version = {SCHEMA if version == 0 else version + 1}")
