@@ -18,8 +18,10 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.codec.sse import SSEParser
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
+from aguila.server.http.event_stream import EventStream, OpenStreams, StreamPlan
+from aguila.server.http.framing import CURRENT_SSE
 from aguila.server.runs import maintenance
-from aguila.store import Retention
+from aguila.store import MemoryStore, Retention
 
 
 async def talker(run: Any) -> Any:
@@ -408,3 +410,25 @@ async def test_a_thread_that_is_deleted_right_after_its_run_is_not_reported_as_f
         goes_on.set()
         await asyncio.wait_for(reading, DEADLINE)
     assert b"RUN_ERROR" not in sent
+
+
+@pytest.mark.anyio
+async def test_a_stream_whose_last_write_is_blocked_ends_when_the_streams_close() -> None:
+    """The server cancelled it later, and logged a traceback."""
+    blocked = asyncio.Event()
+
+    async def send(message: Any) -> None:
+        if message["type"] == "http.response.body" and not message["more_body"]:
+            blocked.set()
+            await asyncio.Event().wait()  # the client does not read
+
+    async def receive() -> Any:
+        return await asyncio.Event().wait()
+
+    streams = OpenStreams(heartbeat=60)
+    plan = StreamPlan(thread_id="thread", opening=b"data: {}\n\n")
+    stream = EventStream(plan, CURRENT_SSE, MemoryStore(), "scope", streams=streams)
+    sending = asyncio.create_task(stream(receive, send))
+    await asyncio.wait_for(blocked.wait(), DEADLINE)
+    assert await streams.close(0, DEADLINE)
+    await asyncio.wait_for(sending, DEADLINE)

@@ -395,7 +395,8 @@ class EventStream:
         self._end(frames)
 
     def _end(self, frames: bytes | None) -> None:
-        if self._task is not None and not self._is_ended_early and not self._is_complete:
+        # A client that does not read may block the last write, too.
+        if self._task is not None and not self._is_ended_early and (self._is_sending or not self._is_complete):
             self._is_ended_early = True
             self._early_end = frames
             self._task.cancel()
