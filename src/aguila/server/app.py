@@ -167,7 +167,7 @@ class App:
         self._warns_of_memory = store is None
         self._capabilities = self._derive_capabilities(capabilities, has_names=isinstance(agent, Mapping))
         self._warn = warn
-        self._dispatcher = Dispatcher(self._access, self.copilotkit, self._find_service, self._ensure_started)
+        self._dispatcher = Dispatcher(self._access, self.copilotkit, self._ensure_started)
         if page:
             self._add_page()
         self._signals = SignalListener(self) if handle_signals else None
@@ -221,18 +221,12 @@ class App:
         """Open the store and start serving. A second call does nothing. Raises ``StoreUnavailable``."""
         await self._ensure_started()
 
-    def _find_service(self) -> Service | None:
-        """Return the service if the app has started, and its event loop is not closed."""
-        service = self._service
-        if service is not None and service.runs.is_orphaned:
-            self._reset()
-            return None
-        return service
-
     async def _ensure_started(self) -> Service:
-        service = self._find_service()
+        service = self._service
         if service is not None:
-            return service
+            if not service.runs.is_orphaned:
+                return service
+            self._reset()
         async with self._starting:
             if self._service is None:
                 if self._warns_of_memory:

@@ -36,7 +36,7 @@ from aguila.protocol import (
 )
 from aguila.server.history.client_history.known_messages import KnownMessages, UnknownHistory, remove_unknown
 from aguila.server.history.client_history.merge import INSTRUCTING_ROLES, UNSENT_ROLES, ThreadMessages, merge_messages
-from aguila.server.history.client_history.message_ids import assign_ids, has_placeholder_ids
+from aguila.server.history.client_history.message_ids import assign_ids
 from aguila.server.history.client_history.other_branches import FirstRuns, select_messages
 from aguila.server.history.client_history.tool_results import (
     NO_CALLS,
@@ -201,8 +201,7 @@ class BranchReducer:
         reducer = self._reducer
         self.changes = BranchChanges(created=[], brought=[], instructions=[], known=[], front_end_calls={})
         self._server_calls.start_run()
-        if has_placeholder_ids(sent.messages):
-            sent = assign_ids(sent, reducer.messages)
+        sent = assign_ids(sent, reducer.messages)
         self._path.add(event.run_id)
         messages = sent.messages if mode == "client" or is_cut else self._select(sent.messages)
         reducer.feed(event if event.input is None else replace(event, input=None))

@@ -30,21 +30,19 @@ _log = logging.getLogger("aguila.server")
 class Dispatcher:
     """Turns the requests of an app into responses.
 
-    ``find_service`` returns the service of the app, or None if the app has to be started with ``start``.
+    ``start`` returns the service of the app, and starts the app if necessary.
     """
 
     def __init__(
         self,
         access: AccessControl,
         copilotkit: CopilotKit | None,
-        find_service: Callable[[], Service | None],
         start: Callable[[], Awaitable[Service]],
     ) -> None:
         self._access = access
         self._copilotkit = copilotkit
         self.page: PageFiles | None = None
         """The files of the page; None if it is not served."""
-        self._find_service = find_service
         self._start = start
 
     async def respond(self, scope: Mapping[str, Any], receive: Receive) -> Response | None:
@@ -52,7 +50,7 @@ class Dispatcher:
         headers: list[tuple[bytes, bytes]] = []  # CORS headers, which error responses carry too
         service: Service | None = None
         try:
-            service = self._find_service() or await self._start()
+            service = await self._start()
             return await self._call_handler(service, scope, receive, headers)
         except Disconnected:
             return None
@@ -118,8 +116,7 @@ class Dispatcher:
             raise route.method_not_allowed(request.method)
         if is_from_page:
             access.origins.check(request)
-        is_anonymous = route.is_public or access.is_anonymous
-        principal, tenant = (None, ANONYMOUS) if is_anonymous else await access.identify(request)
+        principal, tenant = (None, ANONYMOUS) if route.is_public else await access.identify(request)
         route.check_owner(method, is_owner=access.grants_ownership)
         exchange = Exchange(
             request=request,

@@ -39,7 +39,7 @@ from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.offload import is_large, offload
-from aguila.protocol import PROTOCOL_VERSION, Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
+from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.errors import Rejected
 from aguila.server.history.client_history.known_messages import KnownMessages, remove_calls, remove_unknown
 from aguila.server.history.client_history.media_filter import check_new_media, has_parts, leave_out_media
@@ -89,7 +89,7 @@ async def prepare_input(
     if settings.history == "client" and is_open and _is_unchanged(input, settings.allow_system_messages):
         # The result of build_agent_input, without looking at every message several times.
         prepared = PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
-        return await _admit_media(prepared, input, settings) if has_parts(input.messages) else prepared
+        return await _admit_media(prepared, input, settings)
     if settings.history == "server" or not is_open or _needs_log(input, settings.allow_system_messages):
         parent = input.parent_run_id if inferred_parent is None else inferred_parent
         view = await projections.load_before(
@@ -97,12 +97,14 @@ async def prepare_input(
         )
     prepared = build_agent_input(input, view, settings, is_cut=inferred_parent is not None)
     prepared = replace(prepared, notices=[*notices, *prepared.notices]) if notices else prepared
-    return await _admit_media(prepared, input, settings) if has_parts(prepared.input.messages) else prepared
+    return await _admit_media(prepared, input, settings)
 
 
 async def _admit_media(prepared: PreparedInput, sent: RunAgentInput, settings: Settings) -> PreparedInput:
     """Refuse new references to media that are not admitted, and leave out older ones."""
     seen = prepared.input
+    if not has_parts(seen.messages):
+        return prepared
     arguments = (seen, sent.messages, settings.allowed_media)
     seen, notices = await offload(_filter_media, *arguments) if is_large(seen.messages) else _filter_media(*arguments)
     return replace(prepared, input=seen, notices=[*prepared.notices, *notices]) if notices else prepared
@@ -167,9 +169,7 @@ def _needs_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # no
 
 def may_have_translated(input: RunAgentInput) -> bool:  # noqa: A002
     """Return whether an older client may have sent back messages that a dialect translated."""
-    if input.protocol_version == PROTOCOL_VERSION or dialect_of(input.protocol_version).tool_parts:
-        return False
-    return any(map(may_be_translated, input.messages))
+    return not dialect_of(input.protocol_version).tool_parts and any(map(may_be_translated, input.messages))
 
 
 def has_instructions(messages: Iterable[Message]) -> bool:
