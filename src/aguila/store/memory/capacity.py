@@ -45,7 +45,7 @@ class Capacity:
         """Raise ``StoreUnavailable`` if a small run would not fit."""
         # Everything that belongs to no open run could be removed.
         running = [thread for thread in self._threads if thread.running is not None]
-        used = sum(thread.bytes for thread in running) + self._blobs.bytes_held([thread.key for thread in running])
+        used = sum(thread.size for thread in running) + self._blobs.bytes_held([thread.key for thread in running])
         room = min(SMALL_RUN, self._max_bytes // 16)
         if used + room > self._max_bytes or len(running) >= self._max_threads:
             raise StoreUnavailable(_FULL)

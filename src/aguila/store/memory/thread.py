@@ -32,40 +32,34 @@ from aguila.store.run_inputs import CutProjection, StoredJSON
 _replace = msgspec.structs.replace
 
 
-class Thread:
+class Thread(msgspec.Struct, eq=False):
     """A thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` belong to the open run."""
 
-    __slots__ = (
-        "agent", "archived", "batches", "bytes", "cancel", "compacted", "created_at", "effects", "first", "firsts",
-        "inputs", "interrupts", "key", "last", "lease_seconds", "metadata", "position", "projections", "running",
-        "runs", "session", "title", "updated_at", "values", "viewers",
-    )  # fmt: skip
-
-    def __init__(self, key: Key, now: float, first: int, agent: str) -> None:
-        self.key = key
-        self.agent = agent
-        self.title: str | None = None
-        self.archived = False
-        self.metadata: bytes | None = None
-        self.created_at = self.updated_at = now
-        self.first = first
-        self.last = first - 1
-        self.bytes = 0
-        self.position = -1
-        self.batches: list[Batch] = []
-        self.firsts: list[int] = []
-        self.compacted: dict[str, int] = {}  # run -> the number of its first event that is left
-        self.runs: dict[str, RunRecord] = {}
-        self.inputs = Inputs()
-        self.projections: dict[str, tuple[int, bytes]] = {}  # run -> format and body
-        self.values: dict[bytes, StoredJSON] = {}
-        self.running: str | None = None
-        self.lease_seconds = 0.0
-        self.cancel: CancelRequest | None = None
-        self.viewers: dict[str, float] = {}  # process -> expiry
-        self.interrupts: dict[str, InterruptRecord] = {}
-        self.session: bytes | None = None
-        self.effects: dict[str, dict[str, bytes]] = {}
+    key: Key
+    agent: str
+    created_at: float
+    updated_at: float
+    first: int
+    last: int
+    size: int = 0
+    position: int = -1
+    title: str | None = None
+    archived: bool = False
+    metadata: bytes | None = None
+    batches: list[Batch] = []
+    firsts: list[int] = []
+    compacted: dict[str, int] = {}  # run -> the number of its first event that is left
+    runs: dict[str, RunRecord] = {}
+    inputs: Inputs = msgspec.field(default_factory=Inputs)
+    projections: dict[str, tuple[int, bytes]] = {}  # run -> format and body
+    values: dict[bytes, StoredJSON] = {}
+    running: str | None = None
+    lease_seconds: float = 0.0
+    cancel: CancelRequest | None = None
+    viewers: dict[str, float] = {}  # process -> expiry
+    interrupts: dict[str, InterruptRecord] = {}
+    session: bytes | None = None
+    effects: dict[str, dict[str, bytes]] = {}
 
     def record_of(self, run_id: str) -> RunRecord:
         """Return the record of an existing run."""

@@ -74,14 +74,14 @@ class Threads:
         """Create a thread."""
         # The number after the predecessor's last one is skipped: the last one may be a cursor.
         first = self._removed.pop(hash_thread(*key), -1) + 2 if self._removed else 1
-        thread = self._threads[key] = Thread(key, now, first, agent)
+        thread = self._threads[key] = Thread(key, agent, now, now, first, first - 1)
         return thread
 
     def write(self, thread: Thread, events: Sequence[bytes], size: int, now: float, token: str = "") -> Batch:
         """Append events to a thread, which becomes the one updated last."""
         batch = thread.write(events, now, token)
         index = self._scopes[thread.key[0]]
-        thread.bytes += size
+        thread.size += size
         self.bytes += size
         index.bytes += size
         if thread.position != self._position:  # otherwise it is the one updated last
@@ -93,7 +93,7 @@ class Threads:
 
     def grow(self, thread: Thread, size: int) -> None:
         """Count bytes that a thread gained or lost."""
-        thread.bytes += size
+        thread.size += size
         self.bytes += size
         self._scopes[thread.key[0]].bytes += size
 
@@ -134,10 +134,10 @@ class Threads:
     def remove(self, thread: Thread) -> None:
         """Remove a thread and remember its last sequence number."""
         del self._threads[thread.key]
-        self.bytes -= thread.bytes
+        self.bytes -= thread.size
         scope, thread_id = thread.key
         index = self._scopes[scope]
-        index.bytes -= thread.bytes
+        index.bytes -= thread.size
         index.remove(thread)
         if not index:
             del self._scopes[scope]
@@ -162,7 +162,8 @@ class Threads:
 
     def restore(self, archive: ThreadArchive) -> None:
         """Create a thread from an archive."""
-        thread = Thread((archive.scope, archive.thread_id), archive.created_at, archive.first, archive.agent)
+        key, first = (archive.scope, archive.thread_id), archive.first
+        thread = Thread(key, archive.agent, archive.created_at, archive.updated_at, first, first - 1)
         self._threads[thread.key] = thread
         for interrupt in archive.interrupts:
             self._note_raised(thread, interrupt.interrupt_id)
