@@ -12,8 +12,8 @@ from streams.random_streams import streams
 from aguila.codec import decode_event, encode_event
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.server.runs.event_pump import EventPump
-from aguila.server.runs.run_task import LiveRun
 from aguila.server.settings import Settings
+from aguila.server.store_health import StoreHealth
 from aguila.store import Lease
 from aguila.stream import expand_chunks, reduce, verify
 from aguila.stream.delta_merger import ITEM_IDS, MAX_MERGED
@@ -55,7 +55,14 @@ async def merge(events: list[Event], pauses: list[int]) -> list[Event]:
     log: Any = Log()
 
     def new_pump() -> EventPump:
-        return LiveRun(log, LEASE, Settings(coalesce=3600), root_run_id="r").pump
+        return EventPump(
+            log,
+            LEASE,
+            Settings(coalesce=3600),
+            store_health=StoreHealth(),
+            loop=asyncio.get_running_loop(),
+            on_failure=lambda error: pump.stop(error),
+        )
 
     async def flush() -> None:
         await pump.end()

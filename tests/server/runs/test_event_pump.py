@@ -23,8 +23,8 @@ from aguila.protocol import (
 )
 from aguila.server.runs.event_encoding import encode_checked, encode_deltas_checked
 from aguila.server.runs.event_pump import MAX_UNSTORED, EventPump
-from aguila.server.runs.run_task import LiveRun
 from aguila.server.settings import Settings
+from aguila.server.store_health import StoreHealth
 from aguila.store import Lease, Store
 
 pytestmark = pytest.mark.anyio
@@ -48,7 +48,15 @@ class Log:
 
 def event_pump(log: Any, window: float = 0.0, *, merges: bool = True) -> EventPump:
     store: Store = log
-    return LiveRun(store, LEASE, Settings(coalesce=window, merge_deltas=merges), root_run_id="r").pump
+    pump = EventPump(
+        store,
+        LEASE,
+        Settings(coalesce=window, merge_deltas=merges),
+        store_health=StoreHealth(),
+        loop=asyncio.get_running_loop(),
+        on_failure=lambda error: pump.stop(error),
+    )
+    return pump
 
 
 async def appended(log: Log, count: int) -> None:

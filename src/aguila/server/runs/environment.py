@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from aguila.codec.notices import Warn
@@ -25,3 +26,4 @@ class Environment:
     thread_ends: ThreadEnds
     quotas: StorageQuotas
     warn: Warn
+    loop: asyncio.AbstractEventLoop

@@ -68,7 +68,6 @@ class Runs:
         self._loop = asyncio.get_running_loop()  # once: before Python 3.12 this is a system call
         self._agents = agents
         self._settings = settings
-        self._warn = warn
         self._queues = ThreadQueues(store)
         self._remote = RemoteRuns(store, self.owner, settings.lease)
         self._maintenance_tasks: list[asyncio.Task[None]] = []
@@ -81,7 +80,9 @@ class Runs:
             store_health=self.store_health,
             quotas=self.quotas,
             warn=warn,
+            loop=self._loop,
         )
+        self._environment = environment
         self.maintenance = Maintenance(environment, self.live, self._remote)
         draining = self.capacity.draining
         busy_threads = BusyThreads(
@@ -272,7 +273,7 @@ class Runs:
             raise refusal
         self.capacity.admit(scope)
         try:
-            unstored = await begin_unstored(request, self.projections, settings, self._warn)
+            unstored = await begin_unstored(request, self._environment)
         except BaseException:
             self.capacity.release(scope)
             raise

@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
@@ -21,14 +21,13 @@ from aguila.errors import StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import RunAgentInput, RunErrorEvent, replace
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
-from aguila.server.history.client_history.cut_history import ThreadEnd, ThreadEnds, find_end
-from aguila.server.history.projection import EndingRun, Projections
+from aguila.server.history.client_history.cut_history import ThreadEnd, find_end
+from aguila.server.history.projection import EndingRun
 from aguila.server.interrupts.records import interrupt_body
+from aguila.server.runs.environment import Environment
 from aguila.server.runs.event_pump import EventPump
 from aguila.server.runs.viewers import DISCONNECT_DELAY, Viewer, Viewers
-from aguila.server.settings import Settings
-from aguila.server.store_health import StoreHealth
-from aguila.store import Batch, Lease, RunEnd, RunProjection, Store, ThreadUpdate
+from aguila.store import Batch, Lease, RunEnd, RunProjection, ThreadUpdate
 
 _log = logging.getLogger("aguila.server")
 
@@ -39,39 +38,28 @@ _RECHECK_INTERVAL = 0.25
 """Minimum seconds between two checks for viewers in other processes."""
 
 
+class RunStart(Struct, frozen=True):
+    """How a run began. The projection that is stored with its end is computed from this and its events."""
+
+    first: Batch
+    """The events that it began with."""
+    sent: RunAgentInput | None
+    """Its input; None if that is large."""
+    parent_run_id: str | None
+    """Its stored parent."""
+
+
 class LiveRun:
     """A run with its lease. It is the ``Services`` of its agent; its ``pump`` is the ``Sink``.
 
-    ``claims`` are interrupts that are settled when the run succeeds or asks again. From the other arguments
-    ``projections`` computes the projection that is stored with the end of the run. ``first`` are the events that it
-    began with, ``sent`` is its input (None if that is large) and ``parent_run_id`` its stored parent.
+    ``claims`` are interrupts that are settled when the run succeeds or asks again. Without ``start`` no projection is
+    stored with the end of the run.
     """
 
     __slots__ = (
-        "_claims",
-        "_end_ids",
-        "_failure_event",
-        "_first",
-        "_grace_timer",
-        "_has_ended",
-        "_is_cancelling",
-        "_is_driving",
-        "_loop",
-        "_parent_run_id",
-        "_projections",
-        "_pump",
-        "_sent",
-        "_settings",
-        "_store",
-        "_store_health",
-        "_thread_ends",
-        "cancel_listener",
-        "ended",
-        "lease",
-        "root_run_id",
-        "session",
-        "task",
-        "viewers",
+        "_claims", "_end_ids", "_environment", "_failure_event", "_grace_timer", "_has_ended", "_is_cancelling",
+        "_is_driving", "_loop", "_pump", "_start", "_store", "cancel_listener", "ended", "lease", "root_run_id",
+        "session", "task", "viewers",
     )  # fmt: skip
 
     update_task = None
@@ -79,40 +67,28 @@ class LiveRun:
 
     def __init__(
         self,
-        store: Store,
+        environment: Environment,
         lease: Lease,
-        settings: Settings,
         *,
         root_run_id: str,
         claims: Sequence[str] = (),
-        store_health: StoreHealth | None = None,
-        thread_ends: ThreadEnds | None = None,
-        projections: Projections | None = None,
-        first: Batch | None = None,
-        sent: RunAgentInput | None = None,
-        parent_run_id: str | None = None,
-        loop: asyncio.AbstractEventLoop | None = None,
+        start: RunStart | None = None,
     ) -> None:
-        self._loop = asyncio.get_running_loop() if loop is None else loop
-        self._store_health = StoreHealth() if store_health is None else store_health
-        self._store = store
+        self._environment = environment
+        self._loop = environment.loop
+        self._store = environment.store
         self._claims = claims
-        self._thread_ends = thread_ends
+        self._start = start
         self._end_ids: frozenset[str] | None = None
-        self._projections = projections
-        self._first = first
-        self._sent = sent
-        self._parent_run_id = parent_run_id
         self._grace_timer: asyncio.TimerHandle | asyncio.Task[None] | None = None
         self._failure_event = _FAILED
         self._is_cancelling = False
         self._is_driving = False
         self._has_ended = False
+        self._pump: EventPump | None = None
         self.lease = lease
         self.root_run_id = root_run_id
         self.viewers = Viewers()
-        self._settings = settings
-        self._pump: EventPump | None = None
         self.task: asyncio.Task[None] | None = None
         self.cancel_listener: asyncio.Task[None] | None = None
         """Receives cancel requests of other processes."""
@@ -128,8 +104,8 @@ class LiveRun:
             self._pump = EventPump(
                 self._store,
                 self.lease,
-                self._settings,
-                store_health=self._store_health,
+                self._environment.settings,
+                store_health=self._environment.store_health,
                 loop=self._loop,
                 on_failure=self._handle_store_error,
             )
@@ -219,19 +195,19 @@ class LiveRun:
             try:
                 batch = await self._store.append(self.lease, events, end=end)
                 is_stored = True
-                if self._thread_ends is not None:
+                if self._start is not None:
                     thread_end = ThreadEnd(batch.last, self._end_ids, self.lease.run_id, time.monotonic())
-                    self._thread_ends.record(self.lease.scope, self.lease.thread_id, thread_end)
+                    self._environment.thread_ends.record(self.lease.scope, self.lease.thread_id, thread_end)
                 return end.outcome
             except StaleLease as error:
                 self.lose_lease(error)
                 return "lost"
             except StoreUnavailable as error:
-                self._store_health.record_failure(error)
+                self._environment.store_health.record_failure(error)
                 end = replace(end, projection=None)  # readers compute it from the log
             finally:
-                if self._projections is not None and not is_stored:
-                    self._projections.forget(self.lease.scope, self.lease.thread_id)
+                if self._start is not None and not is_stored:
+                    self._environment.projections.forget(self.lease.scope, self.lease.thread_id)
                 if report is not None:
                     report.cancel()
             if self._loop.time() - began >= _REPORT_AFTER and self.viewers:
@@ -243,18 +219,19 @@ class LiveRun:
 
     async def _project(self, events: Sequence[bytes]) -> RunProjection | None:
         """Return the projection after the run, which ends with these events."""
-        if self._projections is None or self._first is None:
+        start = self._start
+        if start is None:
             return None
         try:
             stored = self.pump.appended
             run = EndingRun(
                 lease=self.lease,
-                first=self._first.first,
-                sent=None if self.pump.is_large else self._sent,
-                parent_run_id=self._parent_run_id,
-                stored=None if stored is None else [*self._first.events, *stored],
+                first=start.first.first,
+                sent=None if self.pump.is_large else start.sent,
+                parent_run_id=start.parent_run_id,
+                stored=None if stored is None else [*start.first.events, *stored],
             )
-            return await self._projections.close_run(run, events)
+            return await self._environment.projections.close_run(run, events)
         except StoreError:
             return None  # the append that follows reports it
         except Exception as error:  # noqa: BLE001 - the run must be closed, and readers can compute the projection
@@ -304,7 +281,7 @@ class LiveRun:
         """
         if self.pump.is_late(since) and self.pump.store_error is None and not self._has_ended:
             error = StoreUnavailable("the store has written nothing within store_patience seconds")
-            self._store_health.record_failure(error)
+            self._environment.store_health.record_failure(error)
             self._stop_agent(error)
             self._end_viewers()
 

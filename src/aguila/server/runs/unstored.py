@@ -7,22 +7,22 @@ with it. Its thread does not become busy, and no other request can find it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import msgspec
 
-from aguila.codec.notices import Warn
 from aguila.errors import DecodeError, RunNotStored
 from aguila.protocol import PROTOCOL_VERSION, Event, RunStartedEvent
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
 from aguila.server.history.client_history.agent_input import prepare_input
-from aguila.server.history.projection import Projections
 from aguila.server.interrupts.plan import plan_without_answers
+from aguila.server.runs.environment import Environment
 from aguila.server.runs.event_encoding import encode_all_checked
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.starting.run_context import RunContextLoader
 from aguila.server.runs.starting.start_request import StartRequest
-from aguila.server.settings import Settings
+from aguila.server.store_health import StoreHealth
 from aguila.store import Batch, MemoryStore, NewRun, Store
 
 _MAX_BYTES = 1 << 26
@@ -57,16 +57,15 @@ class UnstoredStart(msgspec.Struct, frozen=True, kw_only=True):
     loader: RunContextLoader
 
 
-async def begin_unstored(
-    request: StartRequest, projections: Projections, settings: Settings, warn: Warn
-) -> UnstoredStart:
+async def begin_unstored(request: StartRequest, environment: Environment) -> UnstoredStart:
     """Begin an unstored run. Raises ``Rejected`` or ``StoreUnavailable``."""
+    settings, projections = environment.settings, environment.projections
     if request.input.resume:
         message = "an unstored run cannot answer a question; send the answer without ?store=false"
         raise Rejected(422, "resume_not_stored", message, "/resume")
     prepared = await prepare_input(request.input, settings, projections=projections, scope=request.scope)
     for notice in prepared.notices:
-        warn(notice)
+        environment.warn(notice)
     sent = prepared.input
     started = RunStartedEvent(
         thread_id=sent.thread_id,
@@ -79,7 +78,7 @@ async def begin_unstored(
         lines = await encode_all_checked(prelude)
     except DecodeError as error:
         raise Rejected(422, "malformed_input", error.message, "") from None
-    session = await projections.store.session(request.scope, sent.thread_id)
+    session = await environment.store.session(request.scope, sent.thread_id)
     store = MemoryStore(max_bytes=_MAX_BYTES)
     await store.open()
     lease, first = await store.begin(
@@ -94,11 +93,12 @@ async def begin_unstored(
             events=lines,
         )
     )
-    live = UnstoredRun(store, lease, settings, root_run_id=sent.run_id)
-    live.files = projections.store
+    own = replace(environment, store=store, store_health=StoreHealth())
+    live = UnstoredRun(own, lease, root_run_id=sent.run_id)
+    live.files = environment.store
     live.session = session
     loader = RunContextLoader(
-        projections=projections,
+        environment=environment,
         live=live,
         input=sent,
         plan=plan_without_answers(sent),
@@ -106,9 +106,6 @@ async def begin_unstored(
         has_history=False,
         principal=request.principal,
         headers=request.headers,
-        max_state=settings.limits.state,
-        max_event=settings.limits.event,
-        debug=settings.debug,
         is_stored=False,
     )
     return UnstoredStart(live=live, store=store, first=first, loader=loader)

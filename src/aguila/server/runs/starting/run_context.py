@@ -18,6 +18,7 @@ from aguila.server.history.client_history.known_messages import KnownMessages
 from aguila.server.history.projection import Projection, Projections
 from aguila.server.interrupts.plan import ResumePlan
 from aguila.server.interrupts.retry import retract_attempts
+from aguila.server.runs.environment import Environment
 from aguila.server.runs.run_task import LiveRun
 from aguila.stream import EventWriter
 from aguila.stream.message_equality import is_same_message
@@ -29,7 +30,7 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
     It holds only those parts of the request that the agent sees: a body may be large, and a run long.
     """
 
-    projections: Projections
+    environment: Environment
     live: LiveRun
     input: RunAgentInput
     plan: ResumePlan
@@ -38,9 +39,6 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
     """Whether the thread existed before this run."""
     principal: Any
     headers: Mapping[str, str]
-    max_state: int
-    max_event: int
-    debug: bool
     restates_messages: bool = False
     """Whether the client holds tool messages that are not in the thread, and receives a snapshot without them."""
     is_stored: bool = True
@@ -50,7 +48,8 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
 
         Raises ``StoreUnavailable``, or ``Rejected`` if the conversation has continued since the run was planned.
         """
-        sent, plan, live, store = self.input, self.plan, self.live, self.projections.store
+        sent, plan, live = self.input, self.plan, self.live
+        store, projections, settings = self.environment.store, self.environment.projections, self.environment.settings
         scope, thread_id, run_id = live.lease.scope, sent.thread_id, sent.run_id
         state: Any = {} if sent.state is None else sent.state
         make_writer = partial(
@@ -60,19 +59,17 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
             new_id=new_id,
             parent_run_id=sent.parent_run_id,
             state=state,
-            max_size=self.max_event,
+            max_size=settings.limits.event,
         )
         writer = await offload(make_writer) if is_large(state) else make_writer()  # a writer copies the state
         for event in self.prelude:
             writer.emit(event)
         resume_input, snapshot = sent, None
         if plan.failed_attempts is not None:
-            retraction, snapshot = await retract_attempts(
-                plan.failed_attempts, self.projections, scope, thread_id, run_id
-            )
+            retraction, snapshot = await retract_attempts(plan.failed_attempts, projections, scope, thread_id, run_id)
             resume_input = replace(sent, messages=retraction.filter_messages(sent.messages))
         if snapshot is None and self.restates_messages:
-            view = await self.projections.load(scope, thread_id, run_id)
+            view = await projections.load(scope, thread_id, run_id)
             snapshot = MessagesSnapshotEvent(messages=view.conversation.messages)
         if snapshot is not None:
             live.pump.put(writer.emit(snapshot))
@@ -104,11 +101,11 @@ class RunContextLoader(msgspec.Struct, kw_only=True):
             principal=self.principal,
             headers=self.headers,
             client_state=state,
-            max_state=self.max_state,
+            max_state=settings.limits.state,
             is_stored=self.is_stored,
-            debug=self.debug,
+            debug=settings.debug,
             is_known=EarlierHistory(
-                self.projections, scope, thread_id, plan.root_run_id if self.is_stored else None, sent.parent_run_id
+                projections, scope, thread_id, plan.root_run_id if self.is_stored else None, sent.parent_run_id
             ).has,
         )
 

@@ -34,7 +34,7 @@ from aguila.server.interrupts.plan import ResumePlan, plan_resume, plan_without_
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.event_encoding import encode_all_checked
 from aguila.server.runs.maintenance import Maintenance
-from aguila.server.runs.run_task import LiveRun
+from aguila.server.runs.run_task import LiveRun, RunStart
 from aguila.server.runs.starting.busy_thread import BusyThreads
 from aguila.server.runs.starting.capacity import too_many_runs
 from aguila.server.runs.starting.run_context import RunContextLoader
@@ -89,7 +89,6 @@ class RunStarter:
         self._draining = draining
         self._launch = launch
         self._adopt = adopt
-        self._loop = asyncio.get_running_loop()  # once: before Python 3.12 this is a system call
 
     async def start(self, request: StartRequest) -> StartResult:
         """Start a run, or find the run that this request has started before.
@@ -357,24 +356,17 @@ class RunStarter:
         parent_run_id: str | None,
     ) -> StartResult:
         """Launch a run that has begun."""
-        environment, settings = self._environment, self._settings
+        sent = request.input if len(request.body) <= _SMALL or not _is_large(request.input) else None
         live = LiveRun(
-            self._store,
+            self._environment,
             lease,
-            settings,
             root_run_id=plan.root_run_id,
             # A replayed agent settles answers where it asks. An agent that reads run.resume has used them at its end.
             claims=plan.claims if plan.replay is None else (),
-            store_health=environment.store_health,
-            thread_ends=environment.thread_ends,
-            projections=environment.projections,
-            first=first,
-            sent=request.input if len(request.body) <= _SMALL or not _is_large(request.input) else None,
-            parent_run_id=parent_run_id,
-            loop=self._loop,
+            start=RunStart(first, sent, parent_run_id),
         )
         loader = RunContextLoader(
-            projections=environment.projections,
+            environment=self._environment,
             live=live,
             input=prepared.input,
             plan=plan,
@@ -382,9 +374,6 @@ class RunStarter:
             has_history=first.first > 1,
             principal=request.principal,
             headers=request.headers,
-            max_state=settings.limits.state,
-            max_event=settings.limits.event,
-            debug=settings.debug,
             restates_messages=bool(prepared.input.resume and prepared.ignored_results),
         )
         self._launch(live, request.agent, loader)
