@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -208,23 +208,16 @@ class Runs:
         result: StartResult | None = None
         try:
             if self.has_queue:
-                wrap = partial(self._release_unless_live, request.scope)
-                result = await self._queues.start_in_turn(request, wrap, self._starter.start)
+                release = partial(self.capacity.release, request.scope)
+                result = await self._queues.start_in_turn(request, self._starter.start, release)
             else:
-                result = await self._release_unless_live(request.scope, self._starter.start(request))
+                result = await self._starter.start(request)
             return result
         finally:
+            if not self.has_queue and (result is None or result.live is None):
+                self.capacity.release(request.scope)
             self._end_beginning(key, begun)
             begun.set_result(result)
-
-    async def _release_unless_live(self, scope: str, starting: Awaitable[StartResult]) -> StartResult:
-        result: StartResult | None = None
-        try:
-            result = await starting
-            return result
-        finally:
-            if result is None or result.live is None:
-                self.capacity.release(scope)
 
     def _adopt(self, key: Key, beginning: asyncio.Task[StartResult]) -> None:
         """Keep counting a run that is beginning although its request was cancelled: it will run all the same."""

@@ -84,7 +84,7 @@ def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
 async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has_ended() -> None:
     store = MemoryStore()
     await store.open()
-    queues, order = ThreadQueues(store), list[str]()
+    queues, order, released = ThreadQueues(store), list[str](), list[None]()
     gate = asyncio.Event()
 
     async def start(asked: StartRequest) -> StartResult:
@@ -94,12 +94,9 @@ async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has
         await asyncio.sleep(0)
         return StartResult()
 
-    async def around(starting: Any) -> StartResult:
-        return await starting
-
     def take(run_id: str) -> asyncio.Task[StartResult]:
         asked = StartRequest(input=RunAgentInput(thread_id="t", run_id=run_id, messages=[]), body=b"", scope="a")
-        return asyncio.create_task(queues.start_in_turn(asked, around, start))
+        return asyncio.create_task(queues.start_in_turn(asked, start, lambda: released.append(None)))
 
     tasks = [take("first"), take("second"), take("third")]
     await let_tasks_run()
@@ -110,6 +107,28 @@ async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has
     await asyncio.gather(*tasks)
     assert not queues.is_busy("a", "t")
     assert order == ["first", "second", "third", *(f"late {number:02}" for number in range(20))]
+    assert len(released) == len(order)  # since no result has a run
+    await store.close()
+
+
+async def test_a_request_that_is_cancelled_as_it_joins_the_queue_is_released() -> None:
+    store = MemoryStore()
+    await store.open()
+    queues, released = ThreadQueues(store), list[None]()
+
+    async def start(asked: StartRequest) -> StartResult:
+        return StartResult()
+
+    async def request() -> None:
+        asked = StartRequest(input=RunAgentInput(thread_id="t", run_id="r", messages=[]), body=b"", scope="a")
+        asyncio.get_running_loop().call_soon(task.cancel)
+        await queues.start_in_turn(asked, start, lambda: released.append(None))
+
+    task = asyncio.create_task(request())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert released == [None]
+    assert not queues.is_busy("a", "t")
     await store.close()
 
 

@@ -42,19 +42,18 @@ class ThreadQueues:
         self._waiting: dict[Key, set[QueueTicket]] = {}
         self._withdrawn: set[asyncio.Task[StartResult]] = set()
 
-    async def start_in_turn(
-        self, request: StartRequest, wrap: Callable[[Awaitable[StartResult]], Awaitable[StartResult]], start: Start
-    ) -> StartResult:
+    async def start_in_turn(self, request: StartRequest, start: Start, release: Callable[[], None]) -> StartResult:
         """Call ``start`` when the request's turn has come; return early if the request is withdrawn.
 
-        ``wrap`` is awaited around the wait and the start, also if the request is withdrawn.
+        ``release`` is called when the request has left the queue and has begun no run.
         """
         ticket = QueueTicket()
         waiting = self._waiting.setdefault(request.key, set())
         waiting.add(ticket)
         withdrawn, is_disconnected = ticket.withdrawn, request.is_disconnected
         request = replace(request, ticket=ticket, is_disconnected=lambda: withdrawn.done() or is_disconnected())
-        task = ticket.task = asyncio.ensure_future(wrap(self._start_in_turn(request, start)))
+        task = ticket.task = asyncio.ensure_future(self._start_in_turn(request, start))
+        task.add_done_callback(lambda task: None if _has_begun(task) else release())
         try:
             await asyncio.wait([task, withdrawn], return_when=asyncio.FIRST_COMPLETED)
             if ticket.is_beginning:
