@@ -83,28 +83,26 @@ async def prepare_input(
     ``inferred_parent`` is the parent run of a request that names none (``cut_history``).
     Raises ``Rejected`` as ``check_parent`` and ``check_new_media`` do, and ``StoreUnavailable``.
     """
-    view: Projection | None = None
     notices = await check_parent(input, projections.store, scope) if input.parent_run_id is not None else []
     is_open = settings.unknown_history == "keep" and settings.state_keys is None
     if settings.history == "client" and is_open and _is_unchanged(input, settings.allow_system_messages):
         # The result of build_agent_input, without looking at every message several times.
         prepared = PreparedInput(input=input, sent=input, notices=notices, is_hydration=False, prelude=[])
-        return await _admit_media(prepared, input, settings)
-    if settings.history == "server" or not is_open or _needs_log(input, settings.allow_system_messages):
-        parent = input.parent_run_id if inferred_parent is None else inferred_parent
-        view = await projections.load_before(
-            scope, input.thread_id, input.run_id, parent, with_known=settings.unknown_history == "drop"
-        )
-    prepared = build_agent_input(input, view, settings, is_cut=inferred_parent is not None)
-    prepared = replace(prepared, notices=[*notices, *prepared.notices]) if notices else prepared
-    return await _admit_media(prepared, input, settings)
+    else:
+        view: Projection | None = None
+        if settings.history == "server" or not is_open or _needs_log(input, settings.allow_system_messages):
+            parent = input.parent_run_id if inferred_parent is None else inferred_parent
+            view = await projections.load_before(
+                scope, input.thread_id, input.run_id, parent, with_known=settings.unknown_history == "drop"
+            )
+        prepared = build_agent_input(input, view, settings, is_cut=inferred_parent is not None)
+        prepared = replace(prepared, notices=[*notices, *prepared.notices]) if notices else prepared
+    return await _admit_media(prepared, input, settings) if has_parts(prepared.input.messages) else prepared
 
 
 async def _admit_media(prepared: PreparedInput, sent: RunAgentInput, settings: Settings) -> PreparedInput:
     """Refuse new references to media that are not admitted, and leave out older ones."""
     seen = prepared.input
-    if not has_parts(seen.messages):
-        return prepared
     arguments = (seen, sent.messages, settings.allowed_media)
     seen, notices = await offload(_filter_media, *arguments) if is_large(seen.messages) else _filter_media(*arguments)
     return replace(prepared, input=seen, notices=[*prepared.notices, *notices]) if notices else prepared
