@@ -359,9 +359,7 @@ class App:
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         """Handle an ASGI connection."""
-        if scope["type"] == "lifespan":
-            await self._handle_lifespan(receive, send)
-        elif scope["type"] == "http":
+        if scope["type"] == "http":
             response = await self._dispatcher.respond(scope, receive)
             if response is None:
                 return
@@ -372,6 +370,8 @@ class App:
                 return
             with suppress(Disconnected):
                 await response(receive, limit_writes(send, self._settings.limits.write_seconds))
+        elif scope["type"] == "lifespan":
+            await self._handle_lifespan(receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote
 
 
 class Request:
-    """A request without its body. ``headers`` has lower-case names."""
+    """A request without its body."""
 
-    __slots__ = ("_query", "asgi", "headers", "method", "path")
+    __slots__ = ("_headers", "_query", "asgi", "method", "path", "raw_headers")
 
     def __init__(self, asgi: Mapping[str, Any], path: str) -> None:
         self.asgi = asgi
@@ -18,13 +18,20 @@ class Request:
         self.path = path
         """The path below the mount of the app, without a trailing slash; ``/`` for its root."""
         pairs = asgi["headers"]
-        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in pairs}
-        if len(self.headers) < len(pairs):  # repeated headers are joined with commas
-            self.headers.clear()
-            for name, value in pairs:
-                key, text = name.decode("latin-1").lower(), value.decode("latin-1")
-                self.headers[key] = f"{self.headers[key]}, {text}" if key in self.headers else text
+        self.raw_headers: Mapping[bytes, bytes] = dict(pairs)
+        """The headers as bytes. The start of a run needs only some of them, and compares most of these as bytes."""
+        if len(self.raw_headers) < len(pairs):
+            self.raw_headers = _join_repeated(pairs)
+        self._headers: dict[str, str] | None = None
         self._query: dict[str, str] | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers, with lower-case names. Repeated headers are joined with commas."""
+        if self._headers is None:
+            pairs = self.raw_headers.items()
+            self._headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
+        return self._headers
 
     @property
     def query(self) -> dict[str, str]:
@@ -33,6 +40,13 @@ class Request:
             text = self.asgi.get("query_string", b"").decode("latin-1")
             self._query = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
         return self._query
+
+
+def _join_repeated(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    joined: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        joined[name] = b"%b, %b" % (joined[name], value) if name in joined else value
+    return joined
 
 
 def base_url(request: Request) -> str:

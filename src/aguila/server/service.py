@@ -186,7 +186,7 @@ class Service:
 
         Notices about the response name the thread and the run.
         """
-        accepted = exchange.request.headers.get("accept")
+        accepted = exchange.request.raw_headers.get(b"accept")
         if declared == PROTOCOL_VERSION and _negotiate(accepted) == SSE_MEDIA_TYPE:
             return CURRENT_SSE
         if declared is not None:
@@ -239,4 +239,6 @@ class Service:
         )
 
 
-_negotiate = lru_cache(256)(negotiate)
+@lru_cache(256)
+def _negotiate(accepted: bytes | None) -> str:
+    return negotiate(None if accepted is None else accepted.decode("latin-1"))

@@ -33,6 +33,7 @@ class Hosts:
         self._names = names
         self._is_default = allowed is None
         self._is_anonymous = is_anonymous
+        self._allows_raw = lru_cache(256)(self._allows_bytes)
 
     def allows(self, host: str, server: Any = None) -> bool:
         """Return whether a host is allowed. Its port is ignored. ``server`` is the address that received a request."""
@@ -49,11 +50,15 @@ class Hosts:
         """Raise ``Rejected`` (403) if the ``Host`` of a request is not allowed, or is missing."""
         if self._allows_all:
             return
-        host = request.headers.get("host", "")
-        if not self.allows(host, (request.asgi.get("server") or (None,))[0]):
+        server = request.asgi.get("server")
+        if not self._allows_raw(request.raw_headers.get(b"host", b""), server and server[0]):
+            host = request.headers.get("host", "")
             raise Rejected(
                 403, "foreign_host", f"Host {host!r} is not in allowed_hosts; add it with App(allowed_hosts=[...])"
             )
+
+    def _allows_bytes(self, host: bytes, server: Any) -> bool:
+        return self.allows(host.decode("latin-1"), server)
 
 
 def _ip_address(text: Any) -> IPv4Address | IPv6Address | None:
@@ -68,7 +73,6 @@ def _is_private_name(name: str) -> bool:
     return name.rpartition(".")[2] in _RESERVED_DOMAINS or set(name).isdisjoint(".:/")
 
 
-@lru_cache(256)
 def _host_name(host: str) -> str:
     """Return a normalised host without its port: ``[::1]:80`` is ``::1``, ``Localhost.`` is ``localhost``."""
     if host.startswith("["):

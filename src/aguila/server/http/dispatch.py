@@ -90,7 +90,7 @@ class Dispatcher:
         access = self._access
         segments = path_segments(scope)
         request = Request(scope, "/" + "/".join(segments))
-        is_from_page = "origin" in request.headers
+        is_from_page = b"origin" in request.raw_headers
         if is_from_page:
             headers += access.origins.headers(request)
         copilotkit = None if self._copilotkit is None else self._copilotkit.relative_path(segments)
@@ -116,7 +116,10 @@ class Dispatcher:
             raise route.method_not_allowed(request.method)
         if is_from_page:
             access.origins.check(request)
-        principal, tenant = (None, ANONYMOUS) if route.is_public else await access.identify(request)
+        if route.is_public or access.is_anonymous:
+            principal, tenant = None, ANONYMOUS
+        else:
+            principal, tenant = await access.identify(request)
         route.check_owner(method, is_owner=access.grants_ownership)
         exchange = Exchange(
             request=request,

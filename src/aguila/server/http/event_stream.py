@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import cache
 from math import inf
 from typing import Any, Protocol
 
@@ -37,6 +38,11 @@ _STREAM_HEADERS: Headers = (
     (b"content-encoding", b"identity"),  # the only header that Starlette's GZipMiddleware respects
     (b"x-accel-buffering", b"no"),  # nginx would buffer the stream
 )
+
+
+@cache
+def _headers_of(media_type: str) -> list[tuple[bytes, bytes]]:
+    return [(b"content-type", media_type.encode()), *_STREAM_HEADERS]
 
 
 def is_terminal(event: bytes) -> bool:
@@ -252,7 +258,7 @@ class EventStream:
 
     async def _send_headers(self, send: Send) -> None:
         plan = self.plan
-        headers = [(b"content-type", self.framing.media_type.encode()), *_STREAM_HEADERS, *self._headers]
+        headers = _headers_of(self.framing.media_type) + list(self._headers)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         self._headers = ()
         self._sent_at = self._loop.time()

@@ -64,7 +64,7 @@ async def read_cursor(service: Service, exchange: Exchange, thread_id: str) -> i
 def peek_cursor(exchange: Exchange) -> int | None:
     """Return the cursor of a request without checking it against the log; None if it is not a number."""
     request = exchange.request
-    if not request.asgi.get("query_string") and "last-event-id" not in request.headers:
+    if not request.asgi.get("query_string") and b"last-event-id" not in request.raw_headers:
         return None
     digits = (_cursor_text(exchange) or "").partition("-")[0]
     return int(digits) if is_number(digits) and len(digits) <= MAX_DIGITS else None

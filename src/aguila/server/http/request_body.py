@@ -32,7 +32,7 @@ from aguila.server.runs.starting.start_request import hash_body
 from aguila.server.service import Exchange, Service
 from aguila.stream.json_values import MAX_JSON_DEPTH
 
-_JSON: Final = "application/json"
+_JSON: Final = b"application/json"
 
 _SMALL: Final = 1 << 14
 """Bytes up to which a valid body is decoded at once: an outline would take as long."""
@@ -79,13 +79,14 @@ async def read_run_body(service: Service, exchange: Exchange, reservation: Reser
 
 def check_media_type(request: Request, what: str) -> None:
     """Raise ``Rejected`` (415) unless the body is uncompressed JSON."""
-    media_type = request.headers.get("content-type", "")
-    if media_type != _JSON and media_type.partition(";")[0].strip().lower() != _JSON:
-        message = f"the content type is {media_type!r}; send {what} as application/json"
+    media_type = request.raw_headers.get(b"content-type", b"")
+    if media_type != _JSON and media_type.partition(b";")[0].strip().lower() != _JSON:
+        message = f"the content type is {media_type.decode('latin-1')!r}; send {what} as application/json"
         raise Rejected(415, "unsupported_media_type", message)
-    encoding = request.headers.get("content-encoding")
-    if encoding is not None and encoding.strip().lower() != "identity":
-        raise Rejected(415, "unsupported_encoding", f"content encoding {encoding!r} is not supported; send plain JSON")
+    encoding = request.raw_headers.get(b"content-encoding")
+    if encoding is not None and encoding.strip().lower() != b"identity":
+        message = f"content encoding {encoding.decode('latin-1')!r} is not supported; send plain JSON"
+        raise Rejected(415, "unsupported_encoding", message)
 
 
 async def read_object(service: Service, exchange: Exchange, *, may_be_empty: bool = False) -> dict[str, Any]:
@@ -202,8 +203,8 @@ def _compat_level(body: Body) -> Level:
 
 async def read_body(request: Request, receive: Receive, limit: int, reservation: Reservation) -> bytes:
     """Read a body of at most ``limit`` bytes. Raises ``Rejected`` (413) or ``Disconnected``."""
-    length = request.headers.get("content-length", "")
-    expected = int(length[:20]) if length.isdecimal() else None  # in Latin-1 only the ASCII digits are decimal
+    length = request.raw_headers.get(b"content-length", b"")
+    expected = int(length[:20]) if length.isdigit() else None
     if expected is not None and expected > limit:
         raise _too_large(limit)
     buffer: PresizedBuffer | None = None

@@ -133,11 +133,11 @@ def path_segments(asgi: Mapping[str, Any]) -> list[str]:
 
     Trailing slashes are ignored. Raises ``NotFound`` for a path that is not UTF-8.
     """
-    path: str = asgi["path"]
-    root: str = asgi.get("root_path", "").rstrip("/")
     raw: bytes | None = asgi.get("raw_path")
     if raw == b"/":
         return []
+    path: str = asgi["path"]
+    root: str = asgi.get("root_path", "").rstrip("/")
     is_below = root != "" and (path == root or path.startswith(root + "/"))
     text = path if raw is None else raw.partition(b"?")[0].decode("latin-1")
     pieces = text.split("/")[1:]
