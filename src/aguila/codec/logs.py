@@ -39,6 +39,11 @@ class RunLogContext:
 _run: ContextVar[RunLogContext | None] = ContextVar("aguila.run", default=None)
 
 
+def has_run_context() -> bool:
+    """Return whether a ``RunLogContext`` is entered."""
+    return _run.get() is not None
+
+
 def escape_text(text: str) -> str:
     """Escape line breaks and other characters that are not printable, so that a text cannot forge a line of a log."""
     if text.isprintable():

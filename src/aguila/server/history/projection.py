@@ -12,9 +12,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from functools import partial
 
-from aguila.codec.logs import log_event
-from aguila.codec.notices import Warn, log_notice
+from aguila.codec.logs import RunLogContext, has_run_context, log_event
+from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.errors import CursorExpired, NotFound, StoreError
 from aguila.protocol import Message
 from aguila.server.history.branch_reducer import HistoryMode, LastRun
@@ -197,7 +199,13 @@ class Projections:
         self, key: tuple[str, str], created_at: float | None, *, uses_stored: bool = True
     ) -> ThreadReader:
         log = ThreadLog(self.store, *key)
-        return ThreadReader(log, created_at, self._history, self._unknown_history, self._warn, uses_stored=uses_stored)
+        warn = partial(self._warn_of_thread, key[1])
+        return ThreadReader(log, created_at, self._history, self._unknown_history, warn, uses_stored=uses_stored)
+
+    def _warn_of_thread(self, thread_id: str, notice: Notice) -> None:
+        """Report a notice about a thread. A reader is in no run; the run that is being closed names itself."""
+        with nullcontext() if has_run_context() else RunLogContext(thread_id):
+            self._warn(notice)
 
     def _evict(self, key: tuple[str, str]) -> None:
         """Count the bytes of a thread that was read, and drop others if there are too many."""

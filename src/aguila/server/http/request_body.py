@@ -19,6 +19,7 @@ from aguila.codec.json.decoder import decode_exactly, decode_excised
 from aguila.codec.json.large_strings import ExcisedJSON, excise_strings
 from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
+from aguila.codec.logs import RunLogContext
 from aguila.codec.notices import Notice, NoticeLimiter, Warn
 from aguila.errors import DecodeError
 from aguila.offload import LARGE, LARGE_JSON, offload
@@ -51,6 +52,11 @@ class Outline(msgspec.Struct, rename="camel"):
     tools: msgspec.Raw = msgspec.Raw()
     resume: msgspec.Raw = msgspec.Raw()
     state: msgspec.Raw = msgspec.Raw()
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether both ids are strings, as a valid input has them."""
+        return isinstance(self.thread_id, str) and isinstance(self.run_id, str)
 
 
 class Body(msgspec.Struct, frozen=True):
@@ -109,7 +115,10 @@ async def decode_input(service: Service, body: Body) -> tuple[RunAgentInput, str
     """Decode the input, and hash a large body. Raises ``Rejected``: for exceeded limits before other faults."""
     if isinstance(body.outline, RunAgentInput):
         return _check_decoded(body.outline, body.data, service.limits), None
-    return await _decode_outlined(service, body)
+    if body.outline is None or not body.outline.has_ids:
+        return await _decode_outlined(service, body)
+    with RunLogContext(body.outline.thread_id, body.outline.run_id):  # for notices about the body
+        return await _decode_outlined(service, body)
 
 
 async def _decode_outlined(service: Service, body: Body) -> tuple[RunAgentInput, str | None]:

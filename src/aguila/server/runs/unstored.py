@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
+from aguila.codec.logs import RunLogContext
 from aguila.errors import DecodeError, RunNotStored
 from aguila.protocol import PROTOCOL_VERSION, Event, RunStartedEvent
 from aguila.server.errors import Rejected
@@ -64,8 +65,9 @@ async def begin_unstored(request: StartRequest, environment: Environment) -> Uns
         message = "an unstored run cannot answer a question; send the answer without ?store=false"
         raise Rejected(422, "resume_not_stored", message, "/resume")
     prepared = await prepare_input(request.input, settings, projections=projections, scope=request.scope)
-    for notice in prepared.notices:
-        environment.warn(notice)
+    with RunLogContext(request.input.thread_id, request.input.run_id):
+        for notice in prepared.notices:
+            environment.warn(notice)
     sent = prepared.input
     started = RunStartedEvent(
         thread_id=sent.thread_id,

@@ -7,7 +7,6 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from aguila.codec.logs import RunLogContext
 from aguila.errors import CursorExpired, NotFound
 from aguila.protocol import RunAgentInput
 from aguila.server.history.client_history.agent_input import check_parent
@@ -19,7 +18,7 @@ from aguila.server.http.documents import Pieces
 from aguila.server.http.event_stream import EventStream, StreamPlan, WatchedRun
 from aguila.server.http.framing import Framing, FramingWithoutIds
 from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag, wants_times
-from aguila.server.http.request_body import Body, decode_input, read_run_body
+from aguila.server.http.request_body import Body, Outline, decode_input, read_run_body
 from aguila.server.http.responses import Response, json_response
 from aguila.server.interrupts.derived_runs import SentRunId, latest_derived
 from aguila.server.interrupts.langgraph_pages import on_interrupt_events
@@ -104,19 +103,9 @@ async def _read_and_start(
 ) -> tuple[RunAgentInput, StartResult]:
     """Read the body and start its run. The body is freed when this returns, because it may be large."""
     body = await read_run_body(service, exchange, reservation)
-    outline = body.outline
-    if outline is None or not (isinstance(outline.thread_id, str) and isinstance(outline.run_id, str)):
-        return await _decode_and_start(service, exchange, reservation, body)
-    with RunLogContext(outline.thread_id, outline.run_id):
-        if not isinstance(outline, RunAgentInput):  # refuse before a body is decoded for nothing
-            await service.runs.check_capacity(exchange.scope, outline.thread_id, outline.run_id)
-        return await _decode_and_start(service, exchange, reservation, body)
-
-
-async def _decode_and_start(
-    service: Service, exchange: Exchange, reservation: Reservation, body: Body
-) -> tuple[RunAgentInput, StartResult]:
-    input, digest = await decode_input(service, body)  # noqa: A001
+    if isinstance(body.outline, Outline) and body.outline.has_ids:  # refuse before a body is decoded for nothing
+        await service.runs.check_capacity(exchange.scope, body.outline.thread_id, body.outline.run_id)
+    input, digest = await decode_input(service, body)  # noqa: A001 - the protocol's word
     if reservation.size:
         reservation.release_soon()
     address = exchange.counted_address

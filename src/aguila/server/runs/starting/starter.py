@@ -10,6 +10,8 @@ from functools import partial
 import msgspec
 
 from aguila.codec.json.encoder import encode_simple
+from aguila.codec.logs import RunLogContext
+from aguila.codec.notices import Notice
 from aguila.errors import (
     AgentMismatch,
     DecodeError,
@@ -125,7 +127,7 @@ class RunStarter:
                 begin = self._begin if resolved.ticket is None else self._begin_unless_withdrawn
                 result = await begin(resolved, place, prepared, plan)
                 if is_optimistic and prepared.notices:
-                    self._warn(prepared)
+                    self._warn(prepared.sent, prepared.notices)
                 return result
             except AgentMismatch as error:
                 raise _wrong_agent(error.agent) from None
@@ -260,13 +262,13 @@ class RunStarter:
             now=time.time(),
             inferred_parent=place.parent,
         )
-        self._warn(prepared)
-        self._warn(plan)
+        self._warn(prepared.sent, [*prepared.notices, *plan.notices])
         return prepared, plan
 
-    def _warn(self, source: PreparedInput | ResumePlan) -> None:
-        for notice in source.notices:
-            self._environment.warn(notice)
+    def _warn(self, sent: RunAgentInput, notices: Sequence[Notice]) -> None:
+        with RunLogContext(sent.thread_id, sent.run_id):
+            for notice in notices:
+                self._environment.warn(notice)
 
     async def _begin_unless_withdrawn(
         self,
