@@ -49,7 +49,7 @@ class NewRun(msgspec.Struct, frozen=True, gc=False):
     input: bytes
     """The request."""
     fingerprint: str
-    """Identifies the exact bytes of the request."""
+    """Identifies the exact bytes of the request, if it is not empty."""
     events: Sequence[bytes]
     """Its first events."""
     parent_run_id: str | None = None

@@ -67,6 +67,7 @@ async def translate_command(request: StartRequest, store: Store) -> RunRecord | 
     and the value does not say which answer is for which.
     """
     scope, thread_id = request.scope, request.input.thread_id
+    request = request.with_digest()
     records = await store.interrupts(scope, thread_id)
     if not records:
         return request
@@ -77,7 +78,7 @@ async def translate_command(request: StartRequest, store: Store) -> RunRecord | 
     entries = _build_entries(_get_command(request.input)["resume"], interrupts)
     translated = replace(request.input, resume=entries)
     # The answers of a run are read from its stored request.
-    return replace(request, input=translated, body=encode(translated), digest=request.fingerprint)
+    return replace(request, input=translated, body=encode(translated))
 
 
 def _get_command(input: RunAgentInput) -> dict[str, Any]:  # noqa: A002

@@ -25,6 +25,7 @@ async def restore_request(request: StartRequest, projections: Projections) -> St
 
     The request keeps its fingerprint, so that the same request finds its run again.
     """
+    request = request.with_digest()
     given = request.input
     try:
         view = await projections.load(request.scope, given.thread_id, given.parent_run_id)
@@ -35,7 +36,7 @@ async def restore_request(request: StartRequest, projections: Projections) -> St
         return request
     restored = replace(given, messages=list(messages), state=None if given.state == {} else given.state)
     body = await offload(encode, restored) if len(request.body) > SHORT_JSON else encode(restored)
-    return replace(request, input=restored, body=body, digest=request.fingerprint)
+    return replace(request, input=restored, body=body)
 
 
 def restore_messages(sent: Sequence[Message], held: Sequence[Message]) -> Sequence[Message]:

@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from aguila.codec import encode
 from aguila.offload import LARGE_JSON, offload
@@ -17,6 +18,9 @@ from aguila.server.history.stored_input import decode_body
 from aguila.server.runs.run_task import LiveRun
 from aguila.server.runs.viewers import Key
 from aguila.store import DEFAULT_AGENT, Batch, RunRecord, Store
+
+_SHORT = 2048
+"""Bytes of a body that is not hashed: every run would wait for that, and only a repeated request needs it."""
 
 
 class QueueTicket:
@@ -56,7 +60,7 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     queued_after: int | None = None
     """The last event of the thread when the request was queued behind others; None if it was not."""
     digest: str | None = None
-    """The fingerprint, if it was computed in a thread because the body is large."""
+    """The hash of the body that was sent, if it is large, or if ``body`` is another one."""
 
     @property
     def key(self) -> Key:
@@ -65,20 +69,26 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> str:
-        """The hash of the body."""
-        return hash_body(self.body) if self.digest is None else self.digest
+        """The hash of the body that was sent. It is empty for a short body, which is compared with the stored one."""
+        if self.digest is not None:
+            return self.digest
+        return "" if len(self.body) <= _SHORT else hash_body(self.body)
+
+    def with_digest(self) -> StartRequest:
+        """Return the request with the hash of its body. Call this before the body is replaced."""
+        return self if self.digest is not None else replace(self, digest=hash_body(self.body))
 
     async def matches(self, record: RunRecord, store: Store) -> bool:
         """Return whether this request started the run, whatever the spelling of its JSON."""
         if record.agent != self.agent:
             return False
-        if record.fingerprint == self.fingerprint:
+        if record.fingerprint != "" and record.fingerprint == self.fingerprint:
             return True
         body = await store.input(record.scope, record.thread_id, record.run_id)
         return await offload(self._has_body, body) if len(body) > LARGE_JSON else self._has_body(body)
 
     def _has_body(self, body: bytes) -> bool:
-        return encode(decode_body(body)) == encode(self.input)
+        return body == self.body or encode(decode_body(body)) == encode(self.input)
 
 
 class StartResult(msgspec.Struct, frozen=True, kw_only=True):
