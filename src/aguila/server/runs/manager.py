@@ -63,8 +63,8 @@ class Runs:
         self.live: dict[Key, LiveRun] = {}
         self.is_stopping_now = False
         self._unstored: set[LiveRun] = set()
-        self._beginning: dict[Key, asyncio.Future[Any]] = {}
-        """Runs that are being started. Each future is done when the run has begun or could not begin."""
+        self._beginning: dict[Key, list[asyncio.Future[StartResult | None]]] = {}
+        """Runs that are being started, with the requests that wait until the run has begun or could not begin."""
         self._loop = asyncio.get_running_loop()  # once: before Python 3.12 this is a system call
         self._agents = agents
         self._settings = settings
@@ -183,10 +183,11 @@ class Runs:
         key = (scope, request.input.thread_id, request.input.run_id)
         # With a queue, an equal request keeps a place of its own: the client of the first may have disconnected.
         while key in self._beginning and (not self.has_queue or capacity.refusal(scope) is not None):
-            earlier = self._beginning[key]
-            await asyncio.wait([earlier])
-            if _is_withdrawn(earlier):
-                return StartResult(is_withdrawn=True)
+            waiter: asyncio.Future[StartResult | None] = self._loop.create_future()
+            self._beginning[key].append(waiter)
+            result = await waiter
+            if result is not None and result.is_withdrawn:
+                return result
             found = await self._starter.find_started(request)
             if found is not None:
                 return found
@@ -204,7 +205,7 @@ class Runs:
 
     async def _begin(self, request: StartRequest, key: Key) -> StartResult:
         self.capacity.admit(request.scope)
-        begun = self._beginning[key] = self._loop.create_future()
+        waiters = self._beginning[key] = []
         result: StartResult | None = None
         try:
             if self.has_queue:
@@ -216,14 +217,13 @@ class Runs:
         finally:
             if not self.has_queue and (result is None or result.live is None):
                 self.capacity.release(request.scope)
-            self._end_beginning(key, begun)
-            begun.set_result(result)
+            self._end_beginning(key, waiters, result)
 
     def _adopt(self, key: Key, beginning: asyncio.Task[StartResult]) -> None:
         """Keep counting a run that is beginning although its request was cancelled: it will run all the same."""
 
         def end(task: asyncio.Task[StartResult]) -> None:
-            self._end_beginning(key, task)
+            self._end_beginning(key, waiters, None)
             error = None if task.cancelled() else task.exception()
             if task.cancelled() or error is not None:
                 self.capacity.release(key[0])
@@ -231,12 +231,17 @@ class Runs:
                 _log.error("a run could not begin", exc_info=error)
 
         self.capacity.admit(key[0])
-        self._beginning[key] = beginning
+        waiters = self._beginning[key] = []
         beginning.add_done_callback(end)
 
-    def _end_beginning(self, key: Key, begun: asyncio.Future[Any]) -> None:
-        if self._beginning.get(key) is begun:
+    def _end_beginning(
+        self, key: Key, waiters: list[asyncio.Future[StartResult | None]], result: StartResult | None
+    ) -> None:
+        if self._beginning.get(key) is waiters:
             del self._beginning[key]
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(result)
 
     def _launch(self, live: LiveRun, agent: str, loader: RunContextLoader) -> None:
         lease = live.lease
@@ -338,10 +343,3 @@ class Runs:
                     await self.store.settle_cancel(lease.scope, lease.thread_id, lease.run_id, granted=granted)
             except StoreError:
                 await asyncio.sleep(_LISTEN_RETRY)
-
-
-def _is_withdrawn(begun: asyncio.Future[Any]) -> bool:
-    if begun.cancelled() or begun.exception() is not None:
-        return False
-    result: StartResult | None = begun.result()
-    return result is not None and result.is_withdrawn

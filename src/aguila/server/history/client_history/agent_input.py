@@ -39,7 +39,7 @@ from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, list_ids
 from aguila.errors import NotFound
 from aguila.offload import is_large, offload
-from aguila.protocol import Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
+from aguila.protocol import PROTOCOL_VERSION, Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.errors import Rejected
 from aguila.server.history.client_history.known_messages import KnownMessages, remove_calls, remove_unknown
 from aguila.server.history.client_history.media_filter import check_new_media, has_parts, leave_out_media
@@ -167,6 +167,8 @@ def _needs_log(input: RunAgentInput, allow_system_messages: bool) -> bool:  # no
 
 def may_have_translated(input: RunAgentInput) -> bool:  # noqa: A002
     """Return whether an older client may have sent back messages that a dialect translated."""
+    if input.protocol_version == PROTOCOL_VERSION:
+        return False
     return not dialect_of(input.protocol_version).tool_parts and any(map(may_be_translated, input.messages))
 
 
