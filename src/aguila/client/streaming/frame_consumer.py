@@ -151,14 +151,15 @@ class _LaterRun(Exception):
 
 def _slices(frames: list[Frame], size: int) -> Iterator[list[Frame]]:
     """Split frames of at most ``size`` bytes into slices of few and small ones. A large frame is a slice of its own."""
-    if size <= LARGE_JSON:
-        for start in range(0, len(frames), _MAX_FRAMES):
-            yield frames[start : start + _MAX_FRAMES]
-        return
-    start = size = 0
-    for at, frame in enumerate(frames):
-        size += len(frame.data)
-        if at - start == _MAX_FRAMES or (size > LARGE_JSON and at > start):
-            yield frames[start:at]
-            start, size = at, len(frame.data)
-    yield frames[start:]
+    for first in range(0, len(frames), _MAX_FRAMES):
+        few = frames[first : first + _MAX_FRAMES]
+        if size <= LARGE_JSON or sum([len(frame.data) for frame in few]) <= LARGE_JSON:
+            yield few
+            continue
+        start = total = 0
+        for at, frame in enumerate(few):
+            total += len(frame.data)
+            if total > LARGE_JSON and at > start:
+                yield few[start:at]
+                start, total = at, len(frame.data)
+        yield few[start:]

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from aguila.client.transports.base import Request, Timeouts, unreadable
 from aguila.errors import MissingExtra, TransportFailed
+from aguila.offload import LARGE_JSON
 
 try:
     import aiohttp
@@ -85,7 +86,7 @@ class _Response:
             raise self._failure
         content = self._response.content
         try:
-            return await content.readany()
+            return await content.read(LARGE_JSON)  # more would be parsed in a thread
         except (aiohttp.ClientError, OSError) as error:
             failure = _failed(error)
             failure.__cause__ = error
