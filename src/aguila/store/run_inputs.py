@@ -51,7 +51,7 @@ class CutInput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body: StoredJSON
     digests: bytes | None = None
     messages: Mapping[bytes, StoredJSON] = {}
-    files: dict[bytes, memoryview] = {}
+    files: Mapping[bytes, bytes | memoryview] = {}
     size: int = 0
     """The bytes of the request."""
 
@@ -208,7 +208,7 @@ def is_inline(blob_id: str) -> bool:
     return blob_id.startswith(_INLINE_ID)
 
 
-def inline_file(digest: bytes, data: memoryview, now: float) -> Blob:
+def inline_file(digest: bytes, data: bytes | memoryview, now: float) -> Blob:
     """Return the record of an inline file."""
     return Blob(blob_id=inline_id(digest), media_type="text/plain", filename=None, size=len(data), created_at=now)
 

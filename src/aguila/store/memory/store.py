@@ -139,6 +139,10 @@ class MemoryStore(Store):
 
     async def _begin_large(self, new: NewRun) -> tuple[Lease, Batch]:
         cut = await asyncio.to_thread(cut_input, new.input)
+        missing = [digest for digest in cut.files if not self._blobs.has(new.scope, inline_id(digest))]
+        if missing:  # their bytes are part of the request: copy them in a thread, too
+            copies = await asyncio.to_thread(lambda: {digest: bytes(cut.files[digest]) for digest in missing})
+            cut = _replace(cut, files={**cut.files, **copies})
         return self._begin(self._opened(), new, cut)
 
     def _begin(self, feed: Feed, new: NewRun, input: CutInput) -> tuple[Lease, Batch]:  # noqa: A002
@@ -427,7 +431,7 @@ class MemoryStore(Store):
         self._threads.grow(thread, thread.save_projection(run_id, new))
         self._hold_inline(thread, new.files, now)
 
-    def _hold_inline(self, thread: Thread, files: dict[bytes, memoryview], now: float) -> None:
+    def _hold_inline(self, thread: Thread, files: Mapping[bytes, bytes | memoryview], now: float) -> None:
         """Store the inline files of a request or a projection for a thread."""
         scope, thread_id = thread.key
         for digest, data in files.items():

@@ -34,7 +34,7 @@ def value_columns(new: CutProjection) -> tuple[list[bytes], list[int], list[byte
 
 
 async def put_inline_files(
-    database: Database, db: Any, now: float | None, scope: str, thread_id: str, new: Mapping[bytes, memoryview]
+    database: Database, db: Any, now: float | None, scope: str, thread_id: str, new: Mapping[bytes, bytes | memoryview]
 ) -> None:
     """Store inline files for a thread. The caller holds a transaction open on ``db``."""
     for digest, data in new.items():
