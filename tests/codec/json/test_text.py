@@ -103,6 +103,19 @@ def test_the_limit_is_exact_for_any_json(value, more):
         check_depth(text)
 
 
+@pytest.mark.parametrize("length", [0, 5_000])
+@pytest.mark.parametrize("brackets", ["[", "{", "[{"])
+def test_the_limit_is_the_same_behind_a_long_string(brackets, length):
+    def document(depth):
+        value = 1
+        for level in range(depth - 1):
+            value = [value] if brackets[level % len(brackets)] == "[" else {"a": value}
+        return json.dumps(["x" * length, value]).encode()
+
+    check_depth(document(MAX_DEPTH))
+    assert refusal(check_depth, document(MAX_DEPTH + 1)) == "limit-depth"
+
+
 @pytest.mark.parametrize("type_", ["MESSAGES_SNAPSHOT", "RUN_STARTED", "RunAgentInput"])
 def test_a_long_history_neither_counts_as_deep_nor_hides_what_is(type_):
     calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]

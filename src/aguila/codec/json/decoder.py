@@ -8,6 +8,7 @@ unknown members with notices (``validation``), and converted to the same types (
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final, Literal, TypedDict, TypeVar, get_args, get_origin, overload
 
 import msgspec
@@ -117,7 +118,7 @@ class EventDecoder:
         except (msgspec.DecodeError, UnicodeError, RecursionError):
             return self._decode_inexact(text, index)  # type: ignore[arg-type]
         if len(text) > self._unchecked_size:
-            check_depth(text, index, _shallow_brackets(event))  # type: ignore[arg-type]
+            check_depth(text, index, partial(_shallow_brackets, event))  # type: ignore[arg-type]
         check = self._checks.get(event.__class__)
         if check is None or check(event):
             return [event]
@@ -207,7 +208,7 @@ def _decode_large_event(data: bytes | str) -> Event | None:
         return None
     try:
         event = _decode_exact_event(excised.text)
-        check_depth(excised.text, shallow=_shallow_brackets(event))
+        check_depth(excised.text, count_shallow=partial(_shallow_brackets, event))
     except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
         return None
     return excised.restore(event)
@@ -276,7 +277,7 @@ def decode_event(
         pass
     else:
         if is_long:
-            check_depth(data, 0, _shallow_brackets(event))
+            check_depth(data, 0, partial(_shallow_brackets, event))
         if event.__class__ not in EVENT_CHECKS or EVENT_CHECKS[event.__class__](event):
             return event
     if compat != "off" and not strict and (b"META" if isinstance(data, bytes) else "META") in data:  # type: ignore[operator]
@@ -397,7 +398,7 @@ def _decode_document(data: bytes | str, type_: Any, strict: bool, compat: Level,
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         check_depth(data)
     else:
-        check_depth(data, shallow=_shallow_brackets(value))
+        check_depth(data, count_shallow=partial(_shallow_brackets, value))
         return value
     raw = parse_json(data, strict=strict, warn=warn)
     kind = None if strict else _kind(type_)
@@ -411,7 +412,7 @@ def decode_exactly(data: bytes, type: type[T]) -> T | None:  # noqa: A002
     try:
         value = _exact_decoder(type)(data)
         if len(data) > SHORT_JSON:
-            check_depth(data, shallow=_shallow_brackets(value))
+            check_depth(data, count_shallow=partial(_shallow_brackets, value))
     except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
         return None
     return value

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any, Final, NoReturn
 
@@ -37,6 +38,7 @@ _write_finite = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circ
 SHORT_JSON: Final = 2 * MAX_DEPTH
 """Bytes of JSON that cannot nest deeper than ``MAX_DEPTH``: every level takes two."""
 
+_NOT_OPENING: Final = bytes(set(range(256)) - set(b"[{"))
 _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _STEPS: Final = bytes.maketrans(b"[{]}", b"\x01\x01\xff\xff")  # as signed bytes: one level up, one level down
 _SAMPLE: Final = 4096
@@ -54,16 +56,30 @@ def check_size(data: bytes | str, max_size: int, index: int | None = None) -> No
         raise DecodeError(message, rule="limit-size", index=index)
 
 
-def check_depth(data: bytes | str, index: int | None = None, shallow: int = 0, most: int = MAX_DEPTH) -> None:
+def check_depth(
+    data: bytes | str,
+    index: int | None = None,
+    count_shallow: Callable[[], int] | None = None,
+    most: int = MAX_DEPTH,
+) -> None:
     """Raise ``DecodeError`` if JSON nests too deep.
 
-    ``shallow`` is the number of brackets that are known not to nest deep.
+    ``count_shallow`` returns a number of brackets that are known not to nest deep. It is only called if it may matter.
     """
     if len(data) <= 2 * most:
         return
     text = data.encode("utf-8", "replace") if isinstance(data, str) else data
-    braces = count_up_to(text, b"{", most + shallow)
-    if braces + count_up_to(text, b"[", most + shallow - braces) > most + shallow and _depth(text) > most:
+    if _is_dense(text, b"{"):
+        # One pass for both brackets. It takes as long as one ``bytes.count``.
+        brackets = len(text.translate(None, _NOT_OPENING))
+        if brackets <= most:
+            return
+        most_brackets = most + (0 if count_shallow is None else count_shallow())
+    else:
+        most_brackets = most + (0 if count_shallow is None else count_shallow())
+        brackets = count_up_to(text, b"{", most_brackets)
+        brackets += count_up_to(text, b"[", most_brackets - brackets)
+    if brackets > most_brackets and _depth(text) > most:
         raise DecodeError(f"nested deeper than {most}", rule="limit-depth", index=index)
 
 
@@ -73,7 +89,7 @@ def count_up_to(text: bytes, char: bytes, most: int) -> int:
     ``bytes.count`` takes the same time for every byte, ``bytes.find`` for every hit. A text that starts with few hits,
     as a long history with long messages does, is searched with ``find``.
     """
-    if len(text) <= _SAMPLE or text.count(char, 0, _SAMPLE) > _MANY_IN_SAMPLE:
+    if _is_dense(text, char):
         return min(text.count(char), most + 1)
     count = 0
     at = text.find(char)
@@ -81,6 +97,11 @@ def count_up_to(text: bytes, char: bytes, most: int) -> int:
         count += 1
         at = text.find(char, at + 1)
     return count
+
+
+def _is_dense(text: bytes, char: bytes) -> bool:
+    """Return whether a text is short, or has many of this character at its start."""
+    return len(text) <= _SAMPLE or text.count(char, 0, _SAMPLE) > _MANY_IN_SAMPLE
 
 
 def _depth(data: bytes) -> int:
