@@ -16,7 +16,7 @@ import msgspec
 
 from aguila.errors import PatchError
 from aguila.stream.json_values import ARRAY, OBJECT, json_equal
-from aguila.stream.patch.pointer import OperationError, Path, parse_index, parse_path, recent_paths, shorten
+from aguila.stream.patch.pointer import OperationError, Path, find_recent_path, parse_index, parse_path, shorten
 
 _Operation = Mapping[str, Any]
 _Owned = dict[int, Any]
@@ -53,7 +53,7 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]], *, limit: int
     for index, operation in enumerate(patch):
         try:
             path = operation["path"]
-            root = _OPERATIONS[operation["op"]](root, operation, recent_paths.get(path) or parse_path(path), owned)
+            root = _OPERATIONS[operation["op"]](root, operation, find_recent_path(path) or parse_path(path), owned)
         except (OperationError, KeyError, TypeError) as error:
             raise _describe_failure(error, index, operation) from None
     return root
@@ -115,7 +115,7 @@ def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], size: int, 
             elif name == "copy":
                 value = _resolve(root, parse_path(operation["from"]))
             is_whole = value is root
-            root = _OPERATIONS[name](root, operation, recent_paths.get(path) or parse_path(path), owned)
+            root = _OPERATIONS[name](root, operation, find_recent_path(path) or parse_path(path), owned)
             cls = value.__class__
             added = len(path) + _OVERHEAD
             if is_whole:
@@ -229,7 +229,11 @@ def _copy_parents(root: Any, steps: Path, owned: _Owned) -> tuple[Any, Any]:
         root = _copy_container(root, owned)
     node = root
     for step in steps[:-1]:
-        key = _key(node, step)
+        # Most steps are members of objects. They are found without a call.
+        if isinstance(node, OBJECT):
+            key: Any = step if step in node else _key(node, step)
+        else:  # an owned array is a list
+            key = parse_index(step, len(node))
         child = node[key]
         if id(child) not in owned:
             node[key] = child = _copy_container(child, owned)
@@ -284,7 +288,8 @@ def _replace(root: Any, operation: _Operation, steps: Path, owned: _Owned) -> An
     if not steps:
         return value
     root, parent = _copy_parents(root, steps, owned)
-    parent[_key(parent, steps[-1])] = value
+    step = steps[-1]
+    parent[step if isinstance(parent, OBJECT) and step in parent else _key(parent, step)] = value
     return root
 
 

@@ -17,6 +17,8 @@ _MAX_SHOWN = 80  # characters of a path or name that an error shows: a peer may 
 recent_paths: dict[str, Path] = {}
 _MAX_RECENT_PATHS = 1024
 _MAX_RECENT_LENGTH = 128
+find_recent_path = recent_paths.get
+"""A name of its own, because a method of an imported object is looked up again for every call."""
 
 # Most indexes are small. A lookup takes a third of the time of validation and conversion.
 _SMALL_INDEXES = {str(index): index for index in range(256)}
