@@ -7,7 +7,7 @@ unknown members with notices (``validation``), and converted to the same types (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypedDict, TypeVar, get_args, get_origin, overload
 
@@ -124,22 +124,16 @@ class EventDecoder:
             return [event]
         return self._decode_inexact(text, index)  # type: ignore[arg-type]
 
-    def feed_all(self, texts: Iterable[bytes], events: list[Event]) -> None:
+    def feed_all(self, texts: Sequence[bytes], events: list[Event]) -> None:
         """Feed each text, and append the results to ``events``. On an error, the events before it are there."""
-        short, checks = self._unchecked_size, self._checks
-        for data in texts:
-            if len(data) <= short:
-                try:
-                    event = _decode_exact_event(data)
-                except (msgspec.DecodeError, UnicodeError, RecursionError):
-                    events += self.feed(data)
-                    continue
-                check = checks.get(event.__class__)
-                if check is None or check(event):
-                    self._next_index += 1
-                    events.append(event)
-                    continue
-            events += self.feed(data)
+        at = 0
+        while at < len(texts):
+            exact = self.feed_exact(texts, at)
+            events += exact
+            at += len(exact)
+            if at < len(texts):
+                events += self.feed(texts[at])
+                at += 1
 
     def feed_exact(self, texts: Sequence[bytes], start: int = 0) -> list[Event]:
         """Decode the texts from ``start`` on, up to the first that the typed decoder refuses; that one is not fed."""
