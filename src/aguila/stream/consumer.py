@@ -93,10 +93,14 @@ class Consumer:
         Raises ``ProtocolError`` if a consumer must refuse the event. ``conversation`` keeps the events that were
         delivered before.
         """
-        delivered: list[Event] = []
         index = self._index
         self._index = index + 1
         try:
+            if raw.__class__ in _PLAIN and not self._expander.lanes:  # the event expands to itself
+                self._verifier.feed(raw)  # type: ignore[arg-type]
+                self._reducer.feed(raw)  # type: ignore[arg-type]
+                return [raw]  # type: ignore[list-item]
+            delivered: list[Event] = []
             typed: Any = (raw,) if raw.__class__ in EVENT_CLASSES else self._decoder.feed(_to_decodable(raw))
             for event in typed:
                 if event.__class__ is RunStartedEvent:
