@@ -66,32 +66,30 @@ class SizeBudget:
     and again, and each copy is measured.
     """
 
-    __slots__ = ("_left", "limit", "measured")
+    __slots__ = ("_spent", "earned", "limit", "measured")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._left = _FREE_MEASUREMENTS * limit
+        self.earned = 0
+        """The bytes that arrived, and ``_EARNED_PER_OPERATION`` for each operation."""
         self.measured = 0
         """The bytes that were measured."""
-
-    def earn(self, size: int) -> None:
-        """Count an operation and the bytes that arrived with it."""
-        self._left += _MEASURED_PER_OPERATION + _MEASURED_PER_BYTE * size
+        self._spent = 0
 
     def measure(self, value: Any) -> int:
         """Return the size of a document, or of a copied part of it. Raises ``TooLarge`` if that was done too often."""
-        if self._left < 0:
+        if self._spent > _FREE_MEASUREMENTS * self.limit + _MEASURED_PER_BYTE * self.earned:
             raise TooLarge(f"too much was copied within documents of up to {self.limit} bytes; send the values instead")
         size = size_of(value)
-        self._left -= size
+        self._spent += size
         self.measured += size
         return size
 
 
 _FREE_MEASUREMENTS = 2
 _MEASURED_PER_BYTE = 64
-_MEASURED_PER_OPERATION = 8192
-"""Bytes that are measured in about the time that the operation itself takes to be read and applied."""
+_EARNED_PER_OPERATION = 128
+"""As many bytes are measured for these in about the time that the operation itself takes to be read and applied."""
 
 
 def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], size: int, budget: SizeBudget) -> tuple[Any, int]:
@@ -110,7 +108,7 @@ def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], size: int, 
         try:
             name, path = operation["op"], operation["path"]
             value: Any = None
-            if name == "add" or name == "replace":
+            if name == "replace" or name == "add":
                 value = operation["value"]
             elif name == "copy":
                 value = _resolve(root, parse_path(operation["from"]))
@@ -128,7 +126,7 @@ def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], size: int, 
                     known = copied[id(value)] = (value, budget.measure(value) if name == "copy" else size_of(value))
                 added += known[1]
             size += added
-            budget.earn(len(path) if name == "copy" else added)
+            budget.earned += _EARNED_PER_OPERATION + (len(path) if name == "copy" else added)
             if size > limit:
                 size = budget.measure(root)
                 if size > limit:

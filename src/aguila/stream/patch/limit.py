@@ -9,7 +9,7 @@ from typing import Any, Final
 from aguila.errors import PatchError
 from aguila.stream.patch.apply import SizeBudget, TooLarge, apply_limited, apply_patch, size_of
 
-_MAX_DOCUMENTS: Final = 16
+_MAX_DOCUMENTS: Final = 15  # besides the last one
 _MAX_EVICTED: Final = 10_000
 
 
@@ -31,10 +31,12 @@ class PatchLimit:
     Without a limit, documents of any size are patched.
     """
 
-    __slots__ = ("_budget", "_evicted", "_prepared", "_sizes")
+    __slots__ = ("_budget", "_evicted", "_last", "_prepared", "_sizes")
 
     def __init__(self, limit: int | None) -> None:
         self._budget = None if limit is None else SizeBudget(limit)
+        # The last document and its size. Nearly every patch is for it, so it is not looked up with the others.
+        self._last: tuple[Any, int] | None = None
         self._sizes: dict[int, tuple[Any, int]] = {}  # with the document, so that its id is not used again
         self._evicted: dict[int, None] = {}  # not a set: an empty dict takes less memory, and every run has one
         self._prepared: _Prepared | None = None
@@ -47,13 +49,13 @@ class PatchLimit:
                 return self._take(prepared)
         if self._budget is None:
             return apply_patch(document, patch)
-        known = self._sizes.pop(id(document), None)
-        size = self._measure(document, self._budget) if known is None else known[1]
+        last = self._last
+        size = last[1] if last is not None and last[0] is document else self._take_size(document, self._budget)
         result = document
         try:
             result, size = apply_limited(document, patch, size, self._budget)
         finally:  # also if it failed: to measure a large document for each failing patch would take long
-            self._remember(result, size)
+            self._last = (result, size)
         return result
 
     def prepare(self, document: Any, patch: Sequence[Mapping[str, Any]]) -> None:
@@ -66,7 +68,8 @@ class PatchLimit:
             if self._budget is None:
                 prepared.result = apply_patch(document, patch)
             else:
-                known = self._sizes.get(id(document))
+                last = self._last
+                known = last if last is not None and last[0] is document else self._sizes.get(id(document))
                 prepared.size = self._measure(document, self._budget) if known is None else known[1]
                 prepared.result, prepared.size = apply_limited(document, patch, prepared.size, self._budget)
         except PatchError as error:
@@ -81,12 +84,22 @@ class PatchLimit:
         return measured
 
     def _take(self, prepared: _Prepared) -> Any:
-        self._sizes.pop(id(prepared.document), None)
         if prepared.size is not None:
-            self._remember(prepared.result, prepared.size)
+            self._sizes.pop(id(prepared.document), None)
+            if self._last is not None and self._last[0] is not prepared.document:
+                self._remember(*self._last)
+            self._last = (prepared.result, prepared.size)
         if prepared.error is not None:
             raise prepared.error
         return prepared.result
+
+    def _take_size(self, document: Any, budget: SizeBudget) -> int:
+        """Return the size of a document that is not the last one. The last one joins the others."""
+        known = self._sizes.pop(id(document), None)
+        size = self._measure(document, budget) if known is None else known[1]
+        if self._last is not None:
+            self._remember(*self._last)
+        return size
 
     def _measure(self, document: Any, budget: SizeBudget) -> int:
         if id(document) not in self._evicted:

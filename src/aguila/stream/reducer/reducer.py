@@ -409,8 +409,9 @@ class Reducer:
         self._state = event.snapshot
 
     def _patch_state(self, event: StateDeltaEvent) -> None:
+        patches = self._patch_limit or self._patches  # the property is a call, which every patch would pay for
         try:
-            self._state = self._patches.apply_patch(self._state, event.delta)
+            self._state = patches.apply_patch(self._state, event.delta)
         except PatchError as error:
             self._notice("SNAP-9", f"the patch does not apply; the state is unchanged: {error}", event, "/delta")
 
