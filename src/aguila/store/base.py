@@ -69,7 +69,7 @@ Values
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from math import inf
 from typing import TYPE_CHECKING
@@ -208,6 +208,14 @@ class Store(ABC):
         """Wait until any process asks to cancel this run. Return "always" if the lease is stale.
 
         Raises ``StoreUnavailable`` if the store is closed meanwhile.
+        """
+
+    @abstractmethod
+    def listen_for_cancel(self, lease: Lease, callback: Callable[[], None]) -> None:
+        """Call ``callback`` on the event loop whenever another process may have asked to cancel this run.
+
+        ``cancel_requested`` then returns the request. A task that waits there from the beginning would take more memory
+        than the rest of an idle run.
         """
 
     @abstractmethod

@@ -75,6 +75,7 @@ class Channel:
         "lease",
         "loading",
         "log",
+        "on_control",
         "ring",
         "ring_bytes",
         "ring_limit",
@@ -94,6 +95,8 @@ class Channel:
         """The lease of the run of this process that writes to the thread."""
         self.begun_at: int | None = None
         """The version of ``control`` when that run began: until it changes, the run has no cancel request."""
+        self.on_control: Callable[[], None] | None = None
+        """Called when that run may have a cancel request."""
         self.ended: Lease | None = None
         """The lease of the run of this process that ended last."""
         self.users = 0
@@ -146,6 +149,12 @@ class Channel:
         while self.ring_bytes > self.ring_limit and len(self.ring) > (self.log.waiting > 0):
             self.ring_bytes -= self.ring.pop(0)[1]
 
+    def wake_control(self) -> None:
+        """Wake the tasks that wait for a control change, and call ``on_control``."""
+        self.control.wake()
+        if self.on_control is not None:
+            self.on_control()
+
     def clear(self) -> None:
         """Empty the ring."""
         self.ring.clear()
@@ -176,6 +185,7 @@ class Feed:
             channel.log.wake()
         if ended:
             channel.ended = lease
+            channel.on_control = None
             channel.control.wake()
             self._drop_unused(channel)
 
@@ -183,14 +193,15 @@ class Feed:
         """Record that this process took over a run."""
         channel = self._channel((lease.scope, lease.thread_id))
         channel.lease = lease
-        channel.control.wake()
+        channel.wake_control()
 
     def disown(self, lease: Lease) -> None:
         """Record that a lease of this process is stale."""
         channel = self.channels.get((lease.scope, lease.thread_id))
         if channel is not None and channel.lease == lease:
             channel.lease = None
-            channel.control.wake()
+            channel.wake_control()
+            channel.on_control = None
             self._drop_unused(channel)
 
     def wake_control(self, key: Key) -> None:
@@ -199,7 +210,7 @@ class Feed:
         if channel is not None:
             if channel.stamp is not None:
                 channel.stamp = channel.stamp[:1]  # the state that the last poll saw is out of date
-            channel.control.wake()
+            channel.wake_control()
 
     def invalidate(self, key: Key) -> None:
         """Forget a thread that another process changed or removed, and wake its readers."""
@@ -208,7 +219,7 @@ class Feed:
             channel.head = None
             channel.clear()
             channel.log.wake()
-            channel.control.wake()
+            channel.wake_control()
 
     def close(self) -> None:
         """End all tails and waits."""
@@ -221,8 +232,12 @@ class Feed:
 
     @property
     def waiting(self) -> list[Channel]:
-        """The channels that have sleeping readers."""
-        return [channel for channel in self.channels.values() if channel.log.waiting or channel.control.waiting]
+        """The channels that have sleeping readers, or whose run listens for cancel requests."""
+        return [
+            channel
+            for channel in self.channels.values()
+            if channel.on_control is not None or channel.log.waiting or channel.control.waiting
+        ]
 
     async def tail(self, key: Key, after: int, read: Read) -> AsyncIterator[Batch]:
         """Iterate over stored, then live batches after a cursor, until the feed closes. Raises what ``read`` raises."""
@@ -270,6 +285,17 @@ class Feed:
                     raise StoreUnavailable("the store was closed while the call waited")
         finally:
             self._leave(channel)
+
+    def listen_for_cancel(self, lease: Lease, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when the run of a lease may have a cancel request, or may have lost its lease."""
+        channel = self.channels.get((lease.scope, lease.thread_id))
+        if channel is None or channel.lease is not lease:
+            callback()  # the run has ended, or the lease is stale
+            return
+        channel.on_control = callback
+        self._before_wait()
+        if channel.begun_at != channel.control.version:
+            callback()
 
     def wait_for_cancel(
         self, lease: Lease, query: Callable[[], Awaitable[CancelRequest | None]]

@@ -14,7 +14,7 @@ Stamps = dict[Key, tuple[Any, ...]]
 
 
 class Poller:
-    """Compares the threads that have sleeping readers, every ``seconds``. ``start`` before a reader sleeps.
+    """Compares the threads of ``Feed.waiting``, every ``seconds``. ``start`` before a reader sleeps.
 
     ``read_stamps`` returns the stamps of some threads, or None if nothing has changed since its last call.
     """
@@ -72,5 +72,8 @@ class Poller:
         ):
             self._feed.invalidate(channel.key)
         elif channel.stamp != control:
-            channel.control.wake()
+            if is_ours and not control[4]:  # no cancel request: the run need not look for one
+                channel.control.wake()
+            else:
+                channel.wake_control()
         channel.stamp = control

@@ -30,7 +30,7 @@ from aguila.server.runs.unstored import UnstoredStart, begin_unstored
 from aguila.server.runs.viewers import Key, RemoteRuns
 from aguila.server.settings import Settings
 from aguila.server.store_health import StoreHealth
-from aguila.store import MemoryStore, RunRecord, Store
+from aguila.store import RunRecord, Store
 
 _log = logging.getLogger("aguila.server")
 
@@ -254,8 +254,7 @@ class Runs:
         driving = live.drive(agent, loader.load, self._settings.cancel_grace)
         live.task = task = self._loop.create_task(driving, name=f"run {key[2]}")
         task.add_done_callback(partial(self._remove, key))
-        if not isinstance(self.store, MemoryStore):  # no other process can cancel a run of a memory store
-            live.cancel_listener = self._loop.create_task(self._listen_for_cancel(live))
+        self.store.listen_for_cancel(live.lease, partial(self._look_for_cancel, live))
 
     def _remove(self, key: Key, task: asyncio.Task[None]) -> None:
         del self.live[key]
@@ -329,6 +328,10 @@ class Runs:
     async def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
         """Withdraw the requests for a run that are queued in this process; see ``ThreadQueues.withdraw``."""
         return await self._queues.withdraw(scope, thread_id, run_id)
+
+    def _look_for_cancel(self, live: LiveRun) -> None:
+        if live.cancel_listener is None and not live.is_ending:
+            live.cancel_listener = self._loop.create_task(self._listen_for_cancel(live))
 
     async def _listen_for_cancel(self, live: LiveRun) -> None:
         """Receive cancel requests of other processes until one is granted."""

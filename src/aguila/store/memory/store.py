@@ -292,6 +292,9 @@ class MemoryStore(Store):
 
         return await self._opened().wait_for_control((lease.scope, lease.thread_id), find_request)
 
+    def listen_for_cancel(self, lease: Lease, callback: Callable[[], None]) -> None:
+        """Do nothing: no other process can use this store."""
+
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         async def find_settled() -> RunRecord | None:
             thread = self._thread(scope, thread_id)

@@ -247,6 +247,9 @@ class PostgresStore(Store):
         engine = self._engine.get()
         return await engine.feed.wait_for_cancel(lease, lambda: queries.read_cancel_request(engine.database, lease))
 
+    def listen_for_cancel(self, lease: Lease, callback: Callable[[], None]) -> None:
+        self._engine.get().feed.listen_for_cancel(lease, callback)
+
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         engine = self._engine.get()
         return await engine.feed.wait_for_control(

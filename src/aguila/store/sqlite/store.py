@@ -219,6 +219,9 @@ class SQLiteStore(Store):
         engine = self._engine.get()
         return await engine.feed.wait_for_cancel(lease, lambda: engine.read(queries.read_cancel_request, lease))
 
+    def listen_for_cancel(self, lease: Lease, callback: Callable[[], None]) -> None:
+        self._engine.get().feed.listen_for_cancel(lease, callback)
+
     async def cancel_settled(self, scope: str, thread_id: str, run_id: str) -> RunRecord:
         engine = self._engine.get()
         return await engine.feed.wait_for_control(

@@ -66,6 +66,18 @@ async def test_a_cancel_request_reaches_the_owner_in_another_process(store: Post
         assert await waiter == "always"
 
 
+async def test_a_run_hears_of_a_cancel_request_without_a_task_that_waits(store: PostgresStore, other: PostgresStore):
+    await listening(store)
+    engine_of(store)._poller._seconds = DEADLINE
+    lease = await start(store)
+    heard: list[None] = []
+    store.listen_for_cancel(lease, lambda: heard.append(None))
+    await other.request_cancel("a", "t", "r")
+    await wait_until_async(lambda: heard)
+    async with asyncio.timeout(DEADLINE):
+        assert await store.cancel_requested(lease) == "always"
+
+
 @pytest.mark.parametrize("wakeups", ["listen", "poll"])
 async def test_a_tail_that_gets_no_notification_catches_up_by_polling(
     store: PostgresStore, postgres: str, postgres_schema: str, wakeups: str, monkeypatch: pytest.MonkeyPatch

@@ -64,6 +64,45 @@ async def test_two_stores_agree_on_an_unwatched_cancel_request(
     await other.close()
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["by datagram", "by polling"])
+async def test_a_run_hears_of_a_cancel_request_without_a_task_that_waits(
+    path: Path, monkeypatch: pytest.MonkeyPatch, is_lost: bool
+):
+    def lose(*_: object) -> None: ...
+
+    if is_lost:
+        monkeypatch.setattr(Sender, "send", lose)
+    store, other = (SQLiteStore(path, poll_seconds=0.05 if is_lost else 3600) for _ in range(2))
+    await store.open()
+    await other.open()
+    heard: list[None] = []
+    lease, bystander = await start(store), await start(store, "bystander")
+    store.listen_for_cancel(lease, lambda: heard.append(None))
+    store.listen_for_cancel(bystander, lambda: pytest.fail("no request is for this run"))
+    key = ("a", "bystander")
+    if is_lost:
+        await wait_until_async(lambda: engine_of(store).feed.channels[key].stamp is not None)  # it was polled
+    assert heard == []
+    await other.request_cancel("a", "t", "r")
+    await wait_until_async(lambda: heard)
+    assert await store.cancel_requested(lease) == "always"
+    await finish(store, lease)
+    count = len(heard)
+    await finish(store, bystander)
+    assert len(heard) == count  # the end of a run is no request
+    await other.close()
+    await store.close()
+
+
+async def test_a_run_that_lost_its_lease_is_called_at_once(store: SQLiteStore):
+    lease = await start(store)
+    await finish(store, lease)
+    heard: list[None] = []
+    store.listen_for_cancel(lease, lambda: heard.append(None))
+    assert heard == [None]
+    assert await store.cancel_requested(lease) == "always"
+
+
 def port_of(path: Path) -> int:
     """Return the wake-up port of the only store that has the file open."""
     db = sqlite3.connect(path)
