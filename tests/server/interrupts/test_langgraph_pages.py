@@ -101,6 +101,17 @@ def test_null_and_a_thread_that_asks_nothing_leave_the_request_as_it_is() -> Non
     assert seen[0][0] == command("yes")
 
 
+def test_a_repeated_command_does_not_answer_the_question_of_its_own_run() -> None:
+    agent, answers = asks()
+    with serving(App(agent)) as server:
+        members = {"run_id": "r1", "messages": HELLO, "forwardedProps": command("yes")}
+        asked = interrupts_of(server.events(**members))
+        again = server.events(**members)
+        assert again[-1]["outcome"]["interrupts"] == asked
+        assert runs_of(server) == ["r1"]
+    assert answers == []
+
+
 def test_the_protocols_answer_counts_if_both_are_sent() -> None:
     agent, answers = asks()
     with serving(App(agent)) as server:
