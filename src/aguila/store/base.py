@@ -214,8 +214,7 @@ class Store(ABC):
     def listen_for_cancel(self, lease: Lease, callback: Callable[[], None]) -> None:
         """Call ``callback`` on the event loop whenever another process may have asked to cancel this run.
 
-        ``cancel_requested`` then returns the request. A task that waits there from the beginning would take more memory
-        than the rest of an idle run.
+        ``cancel_requested`` then returns the request. So an idle run needs no task that waits for one.
         """
 
     @abstractmethod

@@ -19,8 +19,8 @@ PATTERN: Final = "^([A-Za-z0-9_-]{8})?$"
 """A token, or no token."""
 
 
-# Tokens are no secrets, and are made in stock: a system call for each would take 4 us of the time until the first event
-# of its run, and to encode each alone 3 us.
+# Tokens are no secrets, so they need no system call. They are made 256 at a time, because every run would wait for the
+# encoding of its own.
 _STOCK: Final = 256
 _random: Final = Random()  # noqa: S311
 _tokens: Final[list[str]] = []

@@ -91,7 +91,7 @@ class LiveRun:
         self.viewers = Viewers()
         self.task: asyncio.Task[None] | None = None
         self.cancel_listener: asyncio.Task[None] | None = None
-        """Receives cancel requests of other processes, once the store has called for it."""
+        """Receives cancel requests of other processes. It is started when the store reports that there may be one."""
         self.session: bytes | None = None
         """The thread's session before this run."""
         self.ended: asyncio.Future[None] = self._loop.create_future()
