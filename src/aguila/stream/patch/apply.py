@@ -89,7 +89,8 @@ class SizeBudget:
 _FREE_MEASUREMENTS = 2
 _MEASURED_PER_BYTE = 64
 _EARNED_PER_OPERATION = 128
-"""As many bytes are measured for these in about the time that the operation itself takes to be read and applied."""
+"""Bytes that each operation earns besides its own. Measuring ``_MEASURED_PER_BYTE`` times as many takes about as long
+as reading and applying the operation."""
 
 
 def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], size: int, budget: SizeBudget) -> tuple[Any, int]:
