@@ -99,10 +99,11 @@ def serve(
         _option(_THREADS, "How long a run waits for a store that does not answer.", min=0.1, metavar="SECONDS"),
     ] = 5.0,
     history: Annotated[
-        Literal["client", "server"], _option(_THREADS, "Use the messages of the request, or those in the store.")
+        Literal["client", "server"],
+        _option(_THREADS, "Use the messages of the request (client), or those in the store (server)."),
     ] = "client",
     keep_seconds: Annotated[
-        float | None, _option(_THREADS, "Delete threads that were idle for longer.", min=0, metavar="SECONDS")
+        float | None, _option(_THREADS, "Delete threads that were idle for longer than this.", min=0, metavar="SECONDS")
     ] = None,
     keep_threads: Annotated[
         int | None, _option(_THREADS, "Delete the oldest threads beyond this number.", min=0, metavar="N")
@@ -111,7 +112,8 @@ def serve(
         int | None, _option(_THREADS, "Delete the oldest threads beyond this total size.", min=0, metavar="BYTES")
     ] = None,
     compact_after: Annotated[
-        float | None, _option(_THREADS, "Compact runs that ended longer ago.", min=0, metavar="SECONDS")
+        float | None,
+        _option(_THREADS, "Compact the logs of runs that ended longer ago than this.", min=0, metavar="SECONDS"),
     ] = None,
     busy: Annotated[
         Literal["auto", "reject", "queue", "replace"],
@@ -140,7 +142,9 @@ def serve(
     ] = 5.0,
     merge_deltas: Annotated[
         bool,
-        _flag(_THREADS, "Store and send deltas that wait together as one.", "--merge-deltas/--no-merge-deltas"),
+        _flag(
+            _THREADS, "Merge deltas of the same item that are buffered together.", "--merge-deltas/--no-merge-deltas"
+        ),
     ] = True,
     one_text_at_a_time: Annotated[
         bool, _flag(_RUNS, "Send parallel text messages one after the other.", "--one-text-at-a-time")
@@ -183,7 +187,7 @@ def serve(
     ] = "flatten",
     copilotkit: Annotated[bool, _flag(_FRONT_ENDS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
     copilotkit_path: Annotated[
-        str, _option(_FRONT_ENDS, "Serve them at this path; implies --copilotkit.", metavar="PATH")
+        str, _option(_FRONT_ENDS, "Serve CopilotKit pages at this path; implies --copilotkit.", metavar="PATH")
     ] = "/copilotkit",
     langgraph_interrupts: Annotated[
         bool, _flag(_FRONT_ENDS, "Also send interrupts as CUSTOM on_interrupt.", "--langgraph-interrupts")

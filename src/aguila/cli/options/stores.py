@@ -69,7 +69,7 @@ def show(thread: _Thread, store: _Store = _DEFAULT, scope: _Scope = None, json: 
 
 
 def export_threads(
-    thread: Annotated[list[str] | None, typer.Argument(metavar="[THREAD]...", help="Thread ids. Default: all.")] = None,
+    thread: Annotated[list[str] | None, typer.Argument(metavar="THREAD", help="Thread ids. Default: all.")] = None,
     store: _Store = _DEFAULT,
     scope: _Scope = None,
     output: Annotated[
@@ -111,10 +111,10 @@ def import_threads(
 
 
 def delete(
-    thread: Annotated[list[str], typer.Argument(metavar="THREAD...", help="Thread ids.")],
+    thread: Annotated[list[str], typer.Argument(metavar="THREAD", help="Thread ids.")],
     store: _Store = _DEFAULT,
     scope: _Scope = None,
-    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Delete threads with their runs and files.
 
@@ -137,7 +137,10 @@ def check(
     store: _Location = _DEFAULT,
     json: _JSON = False,
     recount: Annotated[
-        bool, typer.Option("--recount", metavar="", help="First correct the counts that quotas are compared with.")
+        bool,
+        typer.Option(
+            "--recount", metavar="", help="First count again what each scope stores. Quotas use these counts."
+        ),
     ] = False,
 ) -> None:
     """Verify every invariant of a store, and report what is broken.
@@ -190,8 +193,8 @@ def copy(
 def compact(store: _Location = _DEFAULT) -> None:
     """Return unused space of a store to the file system.
 
-    The file is rewritten, which needs as much free space. Writes of a running server wait meanwhile, and fail after a
-    few seconds: compact a large store while its server is stopped.
+    The file is rewritten, which needs free space of the size of the file. Writes of a running server wait meanwhile,
+    and fail after a few seconds: compact a large store while its server is stopped.
 
     Exit status: 0 compacted; 2 the store cannot be read or written.
     """

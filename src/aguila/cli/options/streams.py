@@ -116,7 +116,8 @@ def check(
 ) -> None:
     """Check an agent or a recorded stream, and report every protocol violation with its rule.
 
-    error: a consumer must refuse the stream. warning: a broken rule that consumers tolerate. note: no rule is broken.
+    A finding is an error (consumers must refuse the stream), a warning (a broken rule that consumers tolerate), or a
+    note (no rule is broken).
 
     Exit status: 0 no violations; 1 violations; 2 the agent could not be run, or the file could not be read.
     """
@@ -195,7 +196,7 @@ def replay(
     ] = 8000,
     fast: Annotated[bool, typer.Option("--fast", metavar="", help="Send everything at once.")] = False,
     speed: Annotated[
-        float, typer.Option(metavar="FACTOR", help="Play faster than recorded by this factor.", min=0.001)
+        float, typer.Option(metavar="FACTOR", help="Multiply the recorded speed by this factor.", min=0.001)
     ] = 1.0,
     verbatim: Annotated[
         bool, typer.Option("--verbatim", metavar="", help="Keep the recorded thread and run ids.")
@@ -230,7 +231,7 @@ def replay(
 def compact(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A stream in any format, or - for standard input.")],
     out: Annotated[
-        Path | None, typer.Argument(metavar="OUT", help="Output file. Default, and for -: standard output.")
+        Path | None, typer.Argument(metavar="OUT", help="Output file, or - for standard output. Default: -.")
     ] = None,
     to: Annotated[
         _Format | None, typer.Option("--to", help="Output format. Default: by file name, else unchanged.")
@@ -259,7 +260,7 @@ def compact(
 def convert(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A stream in any format, or - for standard input.")],
     out: Annotated[
-        Path | None, typer.Argument(metavar="OUT", help="Output file. Default, and for -: standard output.")
+        Path | None, typer.Argument(metavar="OUT", help="Output file, or - for standard output. Default: -.")
     ] = None,
     to: Annotated[_Format | None, typer.Option("--to", help="Output format. Default: by file name.")] = None,
     source: Annotated[_Format | None, typer.Option("--from", help="Format of the file, if detection fails.")] = None,
