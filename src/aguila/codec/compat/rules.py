@@ -1,8 +1,8 @@
 """The list of compatibility rules: every older shape that is accepted, by name.
 
 A rule is a function of a raw value and a ``RuleContext``. It returns the same object if nothing changes, never changes
-its argument, and never repairs a malformed known value (VER-14) unless its level is ``wide``. Older peers are tolerated
-nowhere else.
+its argument, and never repairs a malformed known value (VER-14) unless its level is ``wide``. No other code
+accepts older shapes.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _EVENTS = (
         name="step-by-id",
         level="standard",
         rows=(1,),
-        summary="a step with a stepId is read by its stepName",
+        summary="a step is identified by its stepName, and its stepId is kept as metadata",
         places=("StepStartedEvent", "StepFinishedEvent"),
         apply=events.step_by_id,
     ),
