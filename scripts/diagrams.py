@@ -115,7 +115,7 @@ def section() -> str:
         item_diagram(),
         item_refusals(),
         "### Chunks",
-        "One lane per owner, at most one chunked item per lane. Events in no row end nothing.",
+        "One lane per owner, at most one chunked item per lane. An event that is in no row ends no item.",
         chunk_tables(),
         "### Rules for producers",
         "Checked only with `producer=True`. `EventWriter` keeps them.",
