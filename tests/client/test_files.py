@@ -68,7 +68,7 @@ def test_what_the_server_says_of_an_upload_makes_the_part():
         "image/gif",
     )
     assert uploaded_part({"id": "f2"}, "application/pdf", None).source.value == "f2"
-    with pytest.raises(ValueError, match="no id of the file"):
+    with pytest.raises(ValueError, match="no file id"):
         uploaded_part({}, "image/png", None)
 
 

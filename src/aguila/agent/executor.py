@@ -6,14 +6,15 @@ The agent runs in one task. ``execute`` waits for that task; cancelling ``execut
 the agent returned                                     RUN_FINISHED, success
 the agent sent its own RUN_FINISHED or RUN_ERROR,      that event; later output or exceptions after RUN_ERROR are
 also as chat contents                                  logged
-it asked a question, even if it swallowed the signal   RUN_FINISHED, interrupt
+it asked a question, even if it caught the exception   RUN_FINISHED, interrupt
+that ends the run
 the user gave up a question, and the agent did not     RUN_FINISHED, cancelled (LIFE-8)
 catch that
 it reached its limit of rounds with tools              RUN_FINISHED, cancelled (LIFE-8)
 ``execute`` was cancelled                              RUN_FINISHED, cancelled, whatever the agent does; an agent
                                                        that does not stop within the grace period is abandoned
 it raised any other exception                          RUN_ERROR, ``agent_error``
-it sent something that cannot be sent                  RUN_ERROR, ``agent_output``
+it sent an invalid event                               RUN_ERROR, ``agent_output``
 the sink refused an event                              RUN_ERROR, ``run_unwritable``, if the sink accepts that
 =====================================================  ===========================================================
 
@@ -69,9 +70,11 @@ __all__ = ["Ending", "RunContext", "Services", "Sink", "execute"]
 
 _log = logging.getLogger("aguila")
 
-_PATIENCE = 5.0  # seconds
+_PATIENCE = 5.0
+"""Seconds to record the branches of an agent after the run was cancelled."""
 
 _checks: set[asyncio.Task[Any]] = set()
+"""Tasks that measure large states; held so that they are not garbage-collected."""
 _left_behind: set[asyncio.Task[Any]] = set()
 """Tasks of agents that did not stop; held so that they are not garbage-collected."""
 
@@ -85,10 +88,10 @@ _MESSAGES = {
 async def execute(
     agent: Agent, context: RunContext, sink: Sink, services: Services, *, cancel_grace: float = 5.0
 ) -> Ending:
-    """Run an agent to its end. Puts all events after RUN_STARTED, the last of them one terminal event.
+    """Run an agent to its end. Put all events after RUN_STARTED into ``sink``; only the last is a terminal event.
 
-    Cancelling this coroutine cancels the agent and ends the run as cancelled. It then returns as usual, within
-    ``cancel_grace`` seconds, or at once if it is cancelled again. Never raises an exception of the agent.
+    Cancelling this coroutine cancels the agent and ends the run as cancelled. The coroutine then returns as usual,
+    within ``cancel_grace`` seconds, or at once if it is cancelled again. Never raises an exception of the agent.
     """
     output = OutputMapper(context, sink)
     questions = Questions(context, output, services)
@@ -201,7 +204,7 @@ async def _wait(
 
 
 async def _wait_until_ended(task: asyncio.Future[Any], ended: asyncio.Future[None]) -> None:
-    """Wait until a task is done. As ``asyncio.wait``, with a third of the memory: every run waits here."""
+    """Wait until a task is done, like ``asyncio.wait`` but with a third of the memory: every run waits here."""
 
     def wake(_: object) -> None:  # for a task that was cancelled before it began
         _set_done(ended)
@@ -243,9 +246,11 @@ class _End:
             asked = interrupts_in(error)
             if asked or (error is None and self._questions.unanswered):
                 if error is None:
-                    self._warn("the agent caught the signal of its question and continued; the question stands")
+                    self._warn(
+                        "the agent caught the exception of its question and continued; the run ends with the question"
+                    )
                 for other in others_in(error):
-                    self._log("a branch of the agent failed while another asked; the question stands", other)
+                    self._log("a branch of the agent failed while another asked; the run ends with the question", other)
                 self._check_own(asked)
                 return self._interrupt([*self._questions.unanswered.values(), *asked, *output.interrupts])
             if _is_stopped(error) and output.ending is None:
@@ -292,7 +297,7 @@ class _End:
                 self._log("the last state was not sent", failure, reference=reference)
 
     def _check_own(self, asked: list[Interrupt]) -> None:
-        """Refuse interrupts of the agent's own that have the same id."""
+        """Raise ``IllegalStep`` if two interrupts that the agent raised itself have the same id."""
         seen: set[str] = set()
         for interrupt in asked:
             if interrupt.id in self._questions.unanswered:

@@ -40,12 +40,12 @@ def read_interrupt(interrupt: Interrupt, calls: Mapping[str, FunctionCallContent
         properties[METADATA] = interrupt.metadata
     if interrupt.subagent_run_id is not None:
         properties[SUBAGENT_RUN_ID] = interrupt.subagent_run_id
-    gated = interrupt.tool_call_id
-    if interrupt.reason == TOOL_CALL and gated is not None:
-        call = calls.get(gated)
+    tool_call_id = interrupt.tool_call_id
+    if interrupt.reason == TOOL_CALL and tool_call_id is not None:
+        call = calls.get(tool_call_id)
         return ApprovalRequestContent(
             interrupt.id,
-            _named_call(interrupt, gated) if call is None else call,
+            _named_call(interrupt, tool_call_id) if call is None else call,
             message=interrupt.message,
             response_schema=interrupt.response_schema,
             expires_at=interrupt.expires_at,
@@ -58,14 +58,14 @@ def read_interrupt(interrupt: Interrupt, calls: Mapping[str, FunctionCallContent
         message=interrupt.message,
         response_schema=interrupt.response_schema,
         expires_at=interrupt.expires_at,
-        tool_call_id=gated,
+        tool_call_id=tool_call_id,
         additional_properties=properties,
         raw_representation=interrupt,
     )
 
 
 def _named_call(interrupt: Interrupt, call_id: str) -> FunctionCallContent:
-    """Return the call that a question is about if it was not seen: older peers sent it with the question."""
+    """Return the call of an approval that the stream did not have. Older peers put it into the interrupt."""
     kept: Any = (interrupt.metadata or {}).get(_LEGACY)
     payload: Any = kept.get("payload") if is_object(kept) else None
     name: Any = payload.get("functionName") if is_object(payload) else None
@@ -95,7 +95,7 @@ def write_interrupt(content: Request) -> Interrupt:
 
 
 def read_answer(entry: ResumeEntry) -> Response:
-    """Convert a resume entry to a content: an approval if its payload says yes or no. Other members are kept."""
+    """Convert a resume entry to a content: an approval if its payload has ``approved``. Other members are kept."""
     properties: Properties = {} if entry.metadata is None else {METADATA: entry.metadata}
     payload: Any = entry.payload
     if entry.status == "resolved" and is_object(payload):

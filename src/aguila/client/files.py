@@ -102,14 +102,14 @@ def mime_type_of(data: bytes, filename: str | None = None) -> str:
 
 
 def uploaded_part(answer: Any, mime_type: str, filename: str | None) -> MediaPart:
-    """Return the part for an uploaded file from the server's response. Raise ValueError if that is invalid."""
+    """Return the part for an uploaded file from the server's response. Raise ValueError if the response is invalid."""
     if not is_object(answer):
         raise ValueError(f"expected an object, got {type(answer).__name__}")
     source = answer.get("source")
     found: Any = source if isinstance(source, dict) else {}  # type: ignore[reportUnknownVariableType]
     value, provider, known = found.get("value", answer.get("id")), found.get("provider"), found.get("mimeType")
     if not isinstance(value, str):
-        raise ValueError("the response has no id of the file")
+        raise ValueError("the response has no file id")
     mime_type = known if isinstance(known, str) else mime_type
     file = FileSource(value=value, provider=provider if isinstance(provider, str) else None, mime_type=mime_type)
     return part_for(file, mime_type, filename)

@@ -17,7 +17,7 @@ a change of an activity      a snapshot of the changed activity (ACT-8)
 state                        nothing: the whole state is compared with that of the client
 ===========================  ==========================================================================================
 
-Each branch is muted by itself until it reaches its recorded position (``branches``). State is sent when all branches
+Each branch is muted separately, until it reaches its recorded position (``branches``). State is sent when all branches
 have reached theirs: until then the agent's state may be older than the client's. A branch reopens only the steps and
 subagents around itself.
 """
@@ -95,16 +95,17 @@ class ReplayFilter:
             else:
                 self._openers.pop(key, None)
             if muted and (item is STEP or item is SUBAGENT):
-                held = self._branches.place.around
-                self._branches.surround((*held, key) if role == "opens" else tuple(one for one in held if one != key))
+                around = self._branches.place.around
+                others = tuple(other for other in around if other != key)
+                self._branches.surround((*around, key) if role == "opens" else others)
 
     def _patched(self, event: ActivityDeltaEvent) -> ActivitySnapshotEvent:
-        held = self._activities[event.message_id]  # the agent's writer refuses a patch without a snapshot
+        snapshot = self._activities[event.message_id]  # the agent's writer refuses a patch without a snapshot
         return ActivitySnapshotEvent(
             message_id=event.message_id,
             activity_type=event.activity_type,
-            content=apply_patch(held.content, event.patch),
-            subagent_run_id=held.subagent_run_id,
+            content=apply_patch(snapshot.content, event.patch),
+            subagent_run_id=snapshot.subagent_run_id,
             metadata=event.metadata,
         )
 

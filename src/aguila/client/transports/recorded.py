@@ -1,4 +1,4 @@
-"""A transport that answers from a recording: a file of ``Record``, or a stream in any format."""
+"""A transport that answers from a recording: a file that ``Record`` wrote, or a stream in any format."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ _PIECE = 1 << 16
 
 
 class RecordedTransport:
-    """Answer every POST with the next run of a recording, whatever its input. ``AsyncRecordedTransport`` is its twin.
+    """Answer every POST with the next run of a recording, whatever its input.
 
-    The format is detected from the content. An SSE or protobuf file is one response. Raise OSError or ValueError for a
-    file that cannot be read, and ``TransportFailed`` after the last run.
+    ``AsyncRecordedTransport`` is the same for an ``AsyncClient``. The format is detected from the content. An SSE or
+    protobuf file is one response. Raise OSError or ValueError for a file that cannot be read, and ``TransportFailed``
+    after the last run.
     """
 
     def __init__(self, path: str | Path) -> None:

@@ -1,8 +1,9 @@
 """Decode JSON to protocol objects.
 
-The typed decoder of msgspec goes first: it refuses unknown members, nulls and wrong types, so exact input costs one
-call. Input that it refuses is parsed as plain JSON, upgraded by the compatibility rules (``compat``), stripped of
-unknown members with notices (``validation``), and converted to the same types (PROC-7, PROC-8).
+The typed decoder of msgspec runs first. It refuses unknown members, nulls and wrong types. Input that matches the
+schema is called exact, and costs only this call. Input that is refused is parsed as plain JSON, upgraded by the
+compatibility rules (``compat``), stripped of unknown members with notices (``validation``), and converted to the same
+types (PROC-7, PROC-8).
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ class EventDecoder:
         return self._decode_inexact(text, index)  # type: ignore[arg-type]
 
     def feed_all(self, texts: Sequence[bytes], events: list[Event]) -> None:
-        """Feed each text, and append the results to ``events``. On an error, the events before it are there."""
+        """Feed each text, and append the results to ``events``. If one raises, ``events`` has the results before it."""
         at = 0
         while at < len(texts):
             exact = self.feed_exact(texts, at)
@@ -144,7 +145,10 @@ class EventDecoder:
         return events
 
     def _all_exact(self, texts: Sequence[bytes]) -> list[Event] | None:
-        """Decode all texts in one go, at half the cost. Return None if one is refused."""
+        """Decode all texts in one go, at half the cost. Return None if the typed decoder refuses one.
+
+        If an event fails its check, return the events before it.
+        """
         if max(map(len, texts), default=0) > self._unchecked_size:
             return None
         try:
@@ -373,7 +377,7 @@ def decode_excised(
     compat: Level = "standard",
     warn: Warn | None = None,
 ) -> Any:
-    """Decode a large document without its large strings, as ``decode`` does. It is not an event; no size limit."""
+    """Decode a large document without its large strings, as ``decode`` does, but no events and without a size limit."""
     warn = warn or log_notice
     notices: list[Notice] = []
     try:

@@ -1,4 +1,4 @@
-"""Read an iterator in a task of its own, so that a cancelled run can end it in its own way."""
+"""Read an async iterator in a separate task, so that cancelling the run does not cancel the iterator."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _END: Final[Any] = object()
 class Detached:
     """The values of an async iterator that runs in another task. ``aclose`` cancels the task.
 
-    If the run is cancelled, the iterator is not: the caller can first stop the work that the iterator has started and
-    would leave behind.
+    When the run is cancelled, the caller can first stop work that the iterator has started in other tasks, then close
+    the iterator.
     """
 
     def __init__(self, values: Any) -> None:

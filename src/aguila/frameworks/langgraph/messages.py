@@ -1,6 +1,7 @@
 """Convert chat messages to LangChain messages and back. LangChain is imported when a function is called.
 
-``run.chat_messages()`` gives the messages of a run, and ``as_agui_messages`` makes AG-UI messages of the result.
+``run.chat_messages()`` returns the chat messages of a run. ``as_agui_messages`` converts these to AG-UI
+messages.
 
 =============================  ======================================================================================
 chat                           LangChain
@@ -9,8 +10,8 @@ user, assistant, tool, system  ``HumanMessage``, ``AIMessage``, ``ToolMessage``,
 developer                      ``SystemMessage`` with ``additional_kwargs["__openai_role__"]``, as in langchain-openai
 text, reasoning                blocks ``text`` and ``reasoning``; the content is a string if it is one text
 data, URL, file of a provider  blocks ``image``, ``audio``, ``video`` or ``file`` with base64, ``url`` or ``file_id``
-call; not a JSON object        ``tool_calls``; ``invalid_tool_calls``
-result; its error              the content of a ``ToolMessage``; ``status="error"``
+call                           ``tool_calls``; ``invalid_tool_calls`` if the arguments are not a JSON object
+result                         the content of a ``ToolMessage``; ``status="error"`` if the result has an error
 =============================  ======================================================================================
 
 From chat to LangChain, these are lost: the spelling of arguments (``{"a":1}`` becomes ``{"a": 1}``), the order of texts
@@ -18,7 +19,7 @@ and calls, the text of an error beside a result, metadata, and encrypted values 
 
 ``from_langchain`` keeps the members that chat has no field for, such as ``response_metadata`` and ``artifact``, in
 ``additional_properties["langchain"]``. ``to_langchain`` restores them; AG-UI messages do not have them. Blocks in a
-provider's own form become standard blocks. Blocks without a content are dropped with a notice.
+provider's own form become standard blocks. Blocks that no chat content can express are dropped with a notice.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ def _read_protected(protected: str) -> dict[str, Any]:
 
 
 def _write_protected(block: dict[str, Any]) -> str | None:
-    """Return the provider's members of a reasoning block as an encrypted value: its id, and a signature for example."""
+    """Return the provider's members of a reasoning block, such as its id and a signature, as an encrypted value."""
     extras: Any = block.get("extras")
     if not is_object(extras) or len(extras) == 0:
         return None
@@ -223,7 +224,7 @@ def _chat_message(message: Any, warn: Warn) -> ChatMessage:
 
 
 def without_files(message: ChatMessage, warn: Warn) -> ChatMessage:
-    """Return a message without its files if it is an answer: an answer in AG-UI has none."""
+    """Return a message without its files if it is an assistant message: in AG-UI these have no files."""
     files = [one for one in message.contents if isinstance(one, DataContent | UriContent | HostedFileContent)]
     if message.role != "assistant" or not files:
         return message
@@ -238,7 +239,7 @@ def _text_or_contents(contents: list[Content]) -> str | list[Content | ContentPa
 
 
 def _read_answer(message: Any, warn: Warn) -> list[Content]:
-    """Return the contents of an ``AIMessage``: the calls that its blocks have in their places, others at the end."""
+    """Return the contents of an ``AIMessage``. Calls among its blocks stay in place; other calls follow."""
     calls = read_calls(message)
     if isinstance(message.content, str):
         return [*read_blocks(message, warn), *calls]
@@ -284,7 +285,7 @@ def _read_or_warn(block: dict[str, Any], warn: Warn) -> list[Content]:
     one = _read_block(block)
     if one is not None:
         return [one]
-    warn(Notice(rule="langchain", message=f"dropped a block of type {block['type']!r}, which has no content"))
+    warn(Notice(rule="langchain", message=f"dropped a block of type {block['type']!r}: no chat content can express it"))
     return []
 
 

@@ -13,7 +13,7 @@ from aguila.frameworks.external.agent_input import official_input
 async def workflow_events(workflow: Any, run: Run) -> AsyncIterator[Any]:
     """Yield the AG-UI events of the workflow.
 
-    If the run ends first, cancel the workflow, which its own router does not do.
+    If the run ends first, cancel the workflow. The router of llama-index-protocols-ag-ui does not cancel it.
     """
     handler: Any = workflow.run(input_data=await official_input(run))
     try:

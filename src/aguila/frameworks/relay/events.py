@@ -1,7 +1,7 @@
 """Convert the events of another server's run into events of this run.
 
 ===================================  ==================================================================================
-event                                what becomes of it
+event                                what happens to it
 ===================================  ==================================================================================
 RUN_STARTED                          dropped: this server has sent its own
 RUN_FINISHED                         sent with the ids of this run; outcome, result and usage stay

@@ -220,7 +220,7 @@ class _AgentLoop:
                 raise
             raise failure from error
         finally:
-            writer.count()
+            writer.report_usage()
             await _close(answer)
         return await writer.end()
 

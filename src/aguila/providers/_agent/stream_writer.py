@@ -6,7 +6,8 @@ together. Reasoning, a file or another item after text starts a new message, to 
 continues in their message, because results must directly follow calls; the end of that text has the order and the
 citations in the message's metadata.
 
-A call is ended when it is complete, and not if the answer is cut off inside it: END means complete (TOOL-3).
+A call is ended when it is complete, and not if the answer is cut off inside it: TOOL_CALL_END means that the arguments
+are complete (TOOL-3).
 """
 
 from __future__ import annotations
@@ -49,7 +50,10 @@ from aguila.providers._response.reader import FINISH_REASON, USAGE_SO_FAR
 
 
 class StreamWriter:
-    """Send the updates of a model through a run, and collect them as a turn."""
+    """Send the updates of a model through a run, and collect them as a turn.
+
+    ``holds`` returns whether the calls of a tool are held back: they are sent at the end of the turn.
+    """
 
     def __init__(self, run: Run, chat: ChatHandle, holds: Callable[[str], bool]) -> None:
         self.turn = Turn(items=[])
@@ -58,7 +62,7 @@ class StreamWriter:
         self._holds = holds
         self._message = _Message(run.new_id("msg"))
         self._messages = [self._message]
-        self._said = 0
+        self._length = 0  # of all texts so far
         self._text: tuple[Text, list[str]] | None = None
         self._thought: tuple[Thought, list[str], Any] | None = None
         self._calls: dict[str, tuple[Call, list[str]]] = {}  # by the provider's id
@@ -91,7 +95,7 @@ class StreamWriter:
         if isinstance(reason, str):
             self.turn.finish_reason = reason
 
-    def count(self) -> None:
+    def report_usage(self) -> None:
         """Report the usage so far, if the answer did not reach its end (USE-1)."""
         usage, self._so_far = self._so_far, None
         if usage is not None:
@@ -115,10 +119,10 @@ class StreamWriter:
     def _start_message(self) -> None:
         """Start a new message, if something was sent with the id of the current one.
 
-        Held calls do not count: otherwise another message would come before theirs.
+        A call that is held back does not count: it is sent later, and a new message would be sent before its message.
         """
         if self._message.is_sent or self._message.is_signed:
-            self._message = _Message(self._run.new_id("msg"), self._said)
+            self._message = _Message(self._run.new_id("msg"), self._length)
             self._messages.append(self._message)
 
     async def _write_text(self, content: TextContent) -> None:
@@ -135,13 +139,13 @@ class StreamWriter:
             message.text_id = given
             if self._text is None:
                 message.is_used = True
-                item = Text(message.id, offset=message.said)
+                item = Text(message.id, offset=message.length)
                 self.turn.items.append(item)
                 self._text = (item, [])
             self._text[1].append(content.text)
             message.is_sent = True
-            message.said += len(content.text)
-            self._said += len(content.text)
+            message.length += len(content.text)
+            self._length += len(content.text)
             its = _without(content, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE)  # sent separately, with its place
             await self._chat.send(ChatUpdate(contents=[its], message_id=message.id))
         if ENCRYPTED_VALUE in content.additional_properties:
@@ -151,17 +155,17 @@ class StreamWriter:
 
     async def _cite(self, citation: Citation) -> None:
         """Send a citation with the end of its text. If the text has ended, open it again (TXT-3)."""
-        start = self._said if citation.start is None else citation.start
-        message = next((one for one in reversed(self._messages) if one.said and one.begins <= start), None)
+        start = self._length if citation.start is None else citation.start
+        message = next((one for one in reversed(self._messages) if one.length and one.begins <= start), None)
         if message is None:
             log_notice(Notice(rule="providers", message="dropped a citation outside the text of the answer"))
             return
-        its = citation.within(message.begins, message.said)
+        its = citation.within(message.begins, message.length)
         message.citations.append(its)
         texts = [one for one in self.turn.items if isinstance(one, Text) and one.message_id == message.id]
-        at = message.said if its.start is None else its.start
+        at = message.length if its.start is None else its.start
         item = next((one for one in reversed(texts) if one.offset <= at), texts[0])
-        item.citations.append(its.within(item.offset, message.said - item.offset))
+        item.citations.append(its.within(item.offset, message.length - item.offset))
         if self._text is None or self._text[0].message_id != message.id:
             item.closing = message.metadata()
             async with self._run.text(message_id=message.id) as handle:
@@ -182,11 +186,11 @@ class StreamWriter:
             return
         message.is_signed = True
         if self._text is None:
-            item = Text(message.id, offset=message.said)
+            item = Text(message.id, offset=message.length)
             self.turn.items.append(item)
         else:
             item = self._text[0]
-        start = message.said - len(content.text) - item.offset
+        start = message.length - len(content.text) - item.offset
         item.artefact, item.artefact_type = value, value_type
         item.place = Place(
             start=start, length=len(content.text), is_after_calls=message.has_calls and content.text == ""
@@ -288,8 +292,8 @@ class _Message:
         "is_sent",
         "is_signed",
         "is_used",
+        "length",
         "order",
-        "said",
         "text_id",
     )
 
@@ -302,11 +306,11 @@ class _Message:
         self.is_sent = False  # False while it has only held calls
         self.has_calls = False
         self.is_signed = False
-        self.said = 0
+        self.length = 0  # of its text so far
         self.text_id: Any = None  # the provider's id of the item of its text
 
     def metadata(self) -> dict[str, Any] | None:
-        """Return metadata that the message does not show: the order of texts and calls, and the citations."""
+        """Return the metadata of the message: the order of texts and calls, if they are mixed, and the citations."""
         calls = [index for index, one in enumerate(self.order) if isinstance(one, str)]
         is_mixed = any(isinstance(one, int) for one in self.order[calls[0] :]) if calls else False
         return add_own_metadata(

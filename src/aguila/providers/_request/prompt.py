@@ -26,7 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _MAX_SIMPLE = 5_000
-"""Parts of tool schemas that are reduced on the event loop: some milliseconds."""
+"""Tool schemas with at most this many parts are reduced on the event loop, which takes some milliseconds."""
 
 BEGIN = "(The user has not said anything yet.)"
 """User text for a provider that requires a user message first."""
@@ -134,8 +134,8 @@ class ProviderView:
         for tool in prompt.tools:
             self._learn(tool.name)
         self.tools = [(self._to_provider[tool.name], replace_surrogates(tool)) for tool in prompt.tools]
-        said = [restore_message(message, warn) for message in prompt.messages]
-        history = provider_history(said if prepare is None else map(prepare, said))
+        restored = [restore_message(message, warn) for message in prompt.messages]
+        history = provider_history(restored if prepare is None else map(prepare, restored))
         subagents = sum(repair.kind == "dropped_subagent" for repair in history.repairs)
         if subagents:
             message = f"dropped {subagents} message(s) of subagents: the model sees only their results"
@@ -199,7 +199,7 @@ _EXACT = frozenset({"call_id", "name", "raw_representation", "data"})
 
 
 def replace_surrogates(value: Any) -> Any:
-    """Join surrogate halves that meet, and replace lone ones by U+FFFD. Returns the same object if there are none."""
+    """Join adjacent surrogates, and replace lone ones by U+FFFD. Returns the same object if there are none."""
     if isinstance(value, str):
         if value.isascii() or _HALF.search(value) is None:
             return value

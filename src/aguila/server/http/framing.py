@@ -38,7 +38,7 @@ _STARTED = b'{"type":"RUN_STARTED"'
 _STATE_DELTA = b'{"type":"STATE_DELTA"'
 _ATTRIBUTION = b'"subagentRunId":'
 
-# The members that 1.1 has and 1.0 has not. An event without these bytes is the same in both versions.
+# The members that 1.1 has and 1.0 does not have. An event without these bytes is the same in both versions.
 _VERSION = b'"protocolVersion":'
 _ENCRYPTED = b'"encryptedValueType":'
 
@@ -63,7 +63,7 @@ class Framing(ABC):
         )
         self.warn: Warn = log_notice
         self.log_context: RunLogContext | None = None
-        """The thread and run that notices about this stream name."""
+        """The thread and the run that are logged with notices about this stream."""
         self._changed_types = None if dialect.is_current else _match_changed_types(dialect)
         self._warned: set[str] = set()
 
@@ -80,7 +80,7 @@ class Framing(ABC):
         """Frame events that are not in the log. The last frame gets the cursor."""
 
     def frame_pieces(self, events: Sequence[Event], cursor: str | None = None) -> Iterator[bytes]:
-        """Frame events as ``frame_events`` does, and yield the frames in pieces that are encoded when they are due."""
+        """Frame events as ``frame_events`` does, and yield pieces of the frames. An event is encoded when it is due."""
         yield self.frame_events(events, cursor)
 
     def frame_event(self, event: Event) -> bytes:
@@ -114,7 +114,7 @@ class Framing(ABC):
         return list(events) if translator is None else [one for event in events for one in translator.feed(event)]
 
     def _is_unchanged(self, body: bytes) -> bool:
-        """Return whether the dialect changes nothing in these stored events. They may be framed."""
+        """Return whether the dialect changes nothing in stored events. ``body`` is their JSON, or their SSE frames."""
         if self._changed_types is None:
             return True
         if self.dialect.protocol_version == "1.0":
@@ -137,8 +137,8 @@ def _match_changed_types(dialect: Dialect) -> re.Pattern[bytes]:
 class SSEFraming(Framing):
     """Server-sent events; the id is the cursor. LF only (SSE-5).
 
-    If the dialect turns one event into several frames, the last frame has the id. If it drops an event, the id of the
-    next frame covers it. A reader that resumes before that frame has the event translated again.
+    If the dialect turns one event into several frames, the last frame has the id. If it drops an event, no frame has
+    the id of that event. If a reader resumes from an earlier id, the event is translated again, and dropped again.
     """
 
     media_type = SSE_MEDIA_TYPE

@@ -1,4 +1,4 @@
-"""All runs of this process: they are admitted, started, found, cancelled and drained here."""
+"""Admit, start, find, cancel and drain the runs of this process."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Runs:
     async def start(self, request: StartRequest) -> StartResult:
         """Start a run, or find the run that this request has started before.
 
-        Of several requests for one run, one begins it, and the others wait for that without needing capacity.
+        If several requests name the same run, one of them begins it. The others wait for it, and need no capacity.
         Raises ``Rejected``, ``StoreUnavailable``, or ``Disconnected`` if the client has disconnected.
         """
         scope, capacity = request.scope, self.capacity
@@ -220,7 +220,7 @@ class Runs:
             self._end_beginning(key, waiters, result)
 
     def _adopt(self, key: Key, beginning: asyncio.Task[StartResult]) -> None:
-        """Keep counting a run that is beginning although its request was cancelled: it will run all the same."""
+        """Count a run whose request was cancelled while the store was beginning it: the run is executed anyway."""
 
         def end(task: asyncio.Task[StartResult]) -> None:
             self._end_beginning(key, waiters, None)

@@ -146,7 +146,9 @@ def decode_archives(lines: Iterable[bytes]) -> Iterator[ThreadArchive]:
                 if reader is not None:
                     raise ValueError(f"thread {reader.head.thread_id!r} has no end")
                 if line.format != FORMAT:
-                    raise ValueError(f"format {line.format}, expected {FORMAT}; use the Aguila that wrote it")
+                    raise ValueError(
+                        f"format {line.format}, expected {FORMAT}; use the version of Aguila that wrote the file"
+                    )
                 reader = _Reader(line)
             elif reader is None:
                 raise ValueError("expected the record of a thread")

@@ -1,6 +1,6 @@
 """``MemoryStore``: the event log in memory, for tests, demos and threads that need not survive the process.
 
-No method awaits between looking and changing, so each call is atomic on its event loop.
+No method awaits between a check and the change that depends on it, so each call is atomic on its event loop.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _replace = msgspec.structs.replace
 
 
 class MemoryStore(Store):
-    """A store in the memory of this process, which is empty again when it is closed.
+    """A store in the memory of this process. Closing it deletes everything.
 
     ``max_bytes`` (events, inputs, projections, sessions, effects and files) and ``max_threads`` bound it. Beyond them,
     threads without an open run and files without a thread are removed, oldest first. If there are none, a call that

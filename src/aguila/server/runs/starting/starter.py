@@ -46,17 +46,17 @@ from aguila.shield import run_shielded
 from aguila.store import Batch, Lease, NewRun, RunRecord
 
 _SMALL = 32 * 1024
-"""Bytes of a body that is too small for a large text or very many messages."""
+"""A body of at most this many bytes has neither a large text nor very many messages."""
 
 Launch = Callable[[LiveRun, str, RunContextLoader], None]
 """Starts the task of a run that has begun, given the name of its agent."""
 
 Adopt = Callable[[Key, asyncio.Task[StartResult]], None]
-"""Gets the task of a run that is beginning although its request was cancelled."""
+"""Takes over the task that begins a run, if the request was cancelled meanwhile."""
 
 
 class _Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run begins: its parent if it was inferred (``cut_history``), and the last event of the thread before."""
+    """Where a run begins: its parent, if inferred (``cut_history``), and the number of the thread's last event."""
 
     parent: str | None = None
     after: int | None = None
@@ -191,7 +191,7 @@ class RunStarter:
             raise _wrong_agent(owner)
 
     async def _wait_for_thread(self, run: RunRecord, plan: ResumePlan) -> None:
-        # Of two answers the first wins, with or without viewers: a run that is cancelled may have used its answer.
+        # The first of two answers wins, even if its run has no viewers: that run may have used its answer already.
         if plan.is_retry or plan.is_abandoned or plan.contested:
             raise _interrupt_taken(plan, run)
         await self._busy_threads.wait_or_preempt(run)
@@ -230,7 +230,7 @@ class RunStarter:
     async def _find_unseen(self, request: StartRequest, waited_for: str | None, latest: Projection) -> str | None:
         """Return the first run of the thread that had not ended when the request came; None if there is none.
 
-        Decided by sequence numbers and the monotonic clock: the times of the store may jump.
+        Runs are compared by sequence numbers and the monotonic clock, because the times of the store may jump.
         """
         scope, thread_id = request.scope, request.input.thread_id
         ended = self._environment.thread_ends.find_ended_since(scope, thread_id, request.received_at)
@@ -363,7 +363,8 @@ class RunStarter:
             self._environment,
             lease,
             root_run_id=plan.root_run_id,
-            # A replayed agent settles answers where it asks. An agent that reads run.resume has used them at its end.
+            # A replayed agent settles each answer where it asks. For an agent that reads run.resume, the end of the run
+            # settles them.
             claims=plan.claims if plan.replay is None else (),
             start=RunStart(first, sent, parent_run_id),
         )
