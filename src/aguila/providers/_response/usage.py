@@ -1,4 +1,4 @@
-"""Token usage by the protocol's accounting (USE-2 to USE-5)."""
+"""Make token usage by the protocol's rules (USE-2 to USE-5). The reader of each stream passes in the counts."""
 
 from __future__ import annotations
 
