@@ -1,8 +1,8 @@
 """Which references to media an app or an agent passes on. Addresses are read, never looked up or fetched.
 
 A reference to an address inside a network is refused unless its host is listed. An address has many spellings:
-``127.1``, ``0x7f000001`` and ``[::ffff:7f00:1]`` are all this machine. All that browsers and libraries accept are read
-here; a URL that two of them could read differently is refused.
+``127.1``, ``0x7f000001`` and ``[::ffff:7f00:1]`` are all this machine. All spellings that browsers and libraries accept
+are read here; a URL that two of them could read differently is refused.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The branches of an agent: which part of it uses the run, and how far that part has come.
+"""The branches of an agent: its parts that use the run, and the position of each.
 
 A replay invokes the agent again and suppresses what earlier runs sent. Concurrent parts of an agent may then run in
 another order, so each is a branch with a name (``run.branch``). A branch counts what it sent since the last question
@@ -6,12 +6,13 @@ that it passed: a message, a call or a step counts as one, and unfinished ones a
 
 When a run ends with questions, the position of each branch is recorded. In the replay a branch is muted until it is
 back at its position. A branch that asked is muted until its answer is there, any other until it has sent as much as
-before. Events that a branch sends on its way out of a question are not counted, because the replay does not come that
-way. A run in which only the agent's own task used the run, and which ended with a question of that task, needs no
-record.
+before. Events that a branch sends while the exception of a question unwinds it (in a ``finally``) are not counted: in
+the replay the question returns. A run in which only the agent's own task used the run, and which ended with a question
+of that task, needs no record.
 
 A task or thread without a name that uses the run is a branch too. Such branches are numbered in the order in which they
-first use the run, which is stable for one at a time. If several are active at once, their questions need a ``key``.
+first use the run. That order is stable if one is active at a time. If several are active at once, their questions need
+a ``key``.
 """
 
 from __future__ import annotations
@@ -277,7 +278,7 @@ class Branches:
         return is_new
 
     def count_characters(self, id_: str, length: int) -> None:
-        """Count characters of an open item, unless the caller is on its way out of a question."""
+        """Count characters of an open item, unless the exception of a question is unwinding the caller."""
         if id_ in self._written and (not self._asked or self._begun().left is None):
             self._written[id_][1] += length
 
@@ -365,7 +366,7 @@ class Branches:
         branch.passed = f"asked {interrupt_id}"
 
     def _check_left(self, branch: Branch) -> None:
-        """Find out whether a branch is on its way out of a question, its own or that of a branch that it awaited."""
+        """Check whether a question is unwinding a branch: its own question, or that of a branch that it awaited."""
         # A cancelled task is no proof: wait_for of Python 3.11 may continue anyway.
         error = sys.exception() if self._error is None else self._error
         if (

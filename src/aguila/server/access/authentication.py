@@ -1,4 +1,4 @@
-"""Find out who sent a request.
+"""Authenticate requests.
 
 A thread id is not a credential: a request sees the scope that the ``authenticate`` hook returns, and nothing else.
 Without a hook all callers are anonymous and share one scope.

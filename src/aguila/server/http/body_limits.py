@@ -1,9 +1,9 @@
-"""Limit the memory of all large request bodies: each reserves the bytes that have arrived from one budget.
+"""Limit the memory of all large request bodies: each body reserves its bytes from one budget, as they arrive.
 
 Beyond its first megabyte, a body reserves a megabyte at a time. Its declared length reserves nothing. A body that waits
-is not read. The body that holds its bytes longest never waits, so that bodies that hold a part each cannot block each
-other: the budget may be exceeded by that one body. Waiting requests take turns by scope and peer, so that many requests
-of one peer delay another one by a single request.
+is not read. The body with the oldest reservation never waits, even if it exceeds the budget: otherwise bodies that have
+arrived in part could block each other. Waiting requests take turns by scope and peer: however many requests of one peer
+wait, a request of another peer waits for one of them.
 
 A body needs most memory when its run starts: the bytes, the decoded input, the decoded files. So a run keeps its
 reservation until it ends, but for ``MAX_HOLD`` seconds at most: a run may take minutes, and may itself send large

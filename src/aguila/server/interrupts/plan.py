@@ -6,7 +6,7 @@ failed before it used an answer leaves the interrupt open. Only after a cancelle
 answers, since it starts an ordinary run (LIFE-10).
 
 Nothing here writes. The run claims its interrupts in the transaction in which it begins, so of two requests with the
-same plan one begins.
+same plan only one begins.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Distinguish interrupts of ``run.ask``, whose answers replay the agent, from those that an agent passes on.
 
 Both may have ids with the prefix of ``run.ask``: another Aguila server behind this one asks with such ids. So the
-stored body of one that is passed on has a mark. The event does not.
+stored body of an interrupt that is passed on has a mark. The event does not.
 """
 
 from __future__ import annotations

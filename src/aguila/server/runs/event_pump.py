@@ -1,8 +1,9 @@
 """Append the events of one run to the log, in groups.
 
 An event after a pause is appended at once, and so is the first delta of an item. Events that arrive during an append,
-or within a few milliseconds of the last one, share the next append, and deltas of the same item become one delta. A run
-may be ``MAX_UNSTORED`` events ahead of the log, each delta of its agent counted; then its agent waits.
+or within a few milliseconds of the last one, share the next append, and deltas of the same item become one delta. At
+most ``MAX_UNSTORED`` events of a run may wait for the log; each delta of its agent counts. At this limit the agent
+waits.
 """
 
 from __future__ import annotations

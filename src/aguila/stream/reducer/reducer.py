@@ -9,7 +9,7 @@ changes.
 
 If messages of one thread share an id, which the protocol forbids (ENV-12) but producers do, no message is lost. A tool
 result only replaces a tool message, and a tool call is only added to an assistant message. Otherwise a second message
-with the same id is added, and the id means the one that is not the tool message.
+with the same id is added. Events with that id then refer to the one that is not a tool message.
 """
 
 from __future__ import annotations

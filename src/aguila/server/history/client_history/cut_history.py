@@ -5,7 +5,7 @@ It names no parent run (``parentRunId``, IN-4). So the parent is inferred, and s
 
 Only a missing end makes a branch. The end of a thread branch is its last message that every client holds: a user
 message, or an answer with text or calls. Activities and reasoning are not resent (IN-7), tool results may have other
-ids, and messages of subagents are flattened for older clients. Everything else continues the latest run:
+ids, and messages of subagents are flattened for older clients. In these cases the request continues the latest run:
 
 * the request has the end of the latest run, whatever else it omits, such as the beginning;
 * the request has no known message besides system and developer messages;

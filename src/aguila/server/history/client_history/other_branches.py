@@ -1,8 +1,8 @@
 """Leave out messages of other branches (``history="server"``).
 
-A client that branches off may still send the messages of the branch that it left. A message that a run of another
-branch brought first does not join, with two exceptions. The last message joins if it is the user's: a client that asks
-for another answer sends the question again. A result joins if its call is pending on this branch.
+A client that branches off may still send the messages of the branch that it left. A message that first came with
+a run of another branch is left out, with two exceptions. The last message is kept if it is the user's: a client that
+asks for another answer sends the question again. A tool result is kept if its call is pending on this branch.
 """
 
 from __future__ import annotations
