@@ -3,7 +3,7 @@
 Its own AG-UI adapter is used: install ``ag-ui-adk``. The adapter works in a task that continues after its stream is
 closed, so each run has an adapter of its own, which is closed with the run. All share the services of ADK.
 
-A tool that needs confirmation asks an approval of its call. The adapter also shows ADK's own call,
+A tool that needs confirmation asks for approval of its call. The adapter also shows ADK's own call,
 ``adk_request_confirmation``. It is never answered, so it is left out.
 """
 

@@ -1,7 +1,7 @@
 """Use a CrewAI flow or crew as an agent: ``App(crewai.agent(flow))``.
 
-Its AG-UI package offers an endpoint only, so it is called as one, in this process: install ``ag-ui-crewai``. It cannot
-be installed together with rich 15, which our extra ``cli`` accepts but does not need.
+Its AG-UI package, ``ag-ui-crewai``, offers only an endpoint, which is called in this process. The package cannot be
+installed together with rich 15, which our extra ``cli`` accepts but does not need.
 """
 
 from __future__ import annotations

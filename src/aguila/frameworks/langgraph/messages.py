@@ -1,7 +1,6 @@
 """Convert chat messages to LangChain messages and back. LangChain is imported when a function is called.
 
-``run.chat_messages()`` returns the chat messages of a run. ``as_agui_messages`` converts these to AG-UI
-messages.
+``run.chat_messages()`` returns the chat messages of a run. ``as_agui_messages`` converts these to AG-UI messages.
 
 =============================  ======================================================================================
 chat                           LangChain

@@ -1,7 +1,8 @@
 """Use a LlamaIndex agent or workflow as an agent.
 
-The own stream of an agent (``FunctionAgent``, ``ReActAgent``, ``AgentWorkflow``) is read: llama-index-protocols-ag-ui
-has no reasoning and no interrupts, and gives the results of front-end tools to the model as user messages.
+The agent (``FunctionAgent``, ``ReActAgent``, ``AgentWorkflow``) is read through LlamaIndex's own stream. The stream of
+llama-index-protocols-ag-ui has no reasoning and no interrupts, and that package gives the results of front-end tools to
+the model as user messages.
 
 ===============================  ====================================================================================
 LlamaIndex                       here

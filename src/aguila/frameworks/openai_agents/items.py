@@ -1,6 +1,6 @@
 """Convert chat messages to the input items of OpenAI's Responses API and back. No package is imported.
 
-``run.chat_messages()`` gives the messages of a run, and ``as_agui_messages`` makes AG-UI messages of the result.
+``run.chat_messages()`` returns the chat messages of a run. ``as_agui_messages`` converts these to AG-UI messages.
 
 ====================================  =================================================================================
 chat                                  item
