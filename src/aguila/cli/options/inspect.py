@@ -12,7 +12,7 @@ def inspect(
     target: Annotated[
         str, typer.Argument(metavar="URL|FILE", help="An AG-UI endpoint, or a recorded stream (.jsonl, .sse, .json).")
     ],
-    port: Annotated[int, typer.Option(help="Port to bind; 0 picks a free one.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(metavar="PORT", help="Port to bind; 0 picks a free one.", min=0, max=65535)] = 0,
     store: Annotated[
         Path, typer.Option(metavar="FILE", help="SQLite file for the runs of an endpoint, or :memory:.")
     ] = Path("aguila-inspect.db"),

@@ -54,6 +54,7 @@ APP_OPTIONS: Final = {
 _SERVER: Final = "Server"
 _THREADS: Final = "Threads and retention"
 _RUNS: Final = "Runs"
+_EVENTS: Final = "Events"
 _ACCESS: Final = "Access and input"
 _FRONT_ENDS: Final = "Front ends"
 _LIMITS: Final = "Limits"
@@ -142,12 +143,10 @@ def serve(
     ] = 5.0,
     merge_deltas: Annotated[
         bool,
-        _flag(
-            _THREADS, "Merge deltas of the same item that are buffered together.", "--merge-deltas/--no-merge-deltas"
-        ),
+        _flag(_EVENTS, "Merge deltas of the same item that are buffered together.", "--merge-deltas/--no-merge-deltas"),
     ] = True,
     one_text_at_a_time: Annotated[
-        bool, _flag(_RUNS, "Send parallel text messages one after the other.", "--one-text-at-a-time")
+        bool, _flag(_EVENTS, "Send parallel text messages one after the other.", "--one-text-at-a-time")
     ] = False,
     allowed_host: Annotated[
         list[str] | None, _option(_ACCESS, "Also accept this Host header. Repeatable.", metavar="HOST")
@@ -175,7 +174,7 @@ def serve(
     state_key: Annotated[
         list[str] | None, _option(_ACCESS, "Let clients change only this key of the state. Repeatable.", metavar="KEY")
     ] = None,
-    echo_input: Annotated[bool, _flag(_ACCESS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
+    echo_input: Annotated[bool, _flag(_EVENTS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
     undeclared_peers: Annotated[
         Literal["flatten", "subagents", "meta"],
         _option(
