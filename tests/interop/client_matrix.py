@@ -306,7 +306,7 @@ def page(observed: dict[str, dict[str, Seen]]) -> str:
         "The generations of `@ag-ui/client` that are in use, over every feature of the demo (`aguila serve`), through",
         "HTTP in Node, without a page. *works* means that the client's messages and state are what the agent sent, and",
         "that it can answer. *partly* means that it works, with the loss that the note names.",
-        "[dialects.md](dialects.md) has what each receives.",
+        "[dialects.md](dialects.md) lists what each generation receives.",
         "",
         f"| | {' | '.join(observed)} |",
         f"|---|{'---|' * len(observed)}",

@@ -503,7 +503,7 @@ class OutputMapper:
 
     def _put_state(self, events: Events) -> None:
         """Put state events of the run's writer: a replay filter never passes on those of the agent's."""
-        self._put_into_sink(events if self.replaying is None else [*self.replaying.reopened(), *events])
+        self._put_into_sink(events if self.replaying is None else [*self.replaying.reopen_around(), *events])
 
     def _put(self, events: Events) -> None:
         if self.replaying is None:

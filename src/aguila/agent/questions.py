@@ -182,7 +182,7 @@ class Questions:
         schema = copy_json(question.schema)
         _check_question(question)
         what = [question.question if identity is None else identity, encode(schema).decode()]
-        branch = self._output.branches.here()
+        branch = self._output.branches.current_branch()
         derive = self._output.ids.derive
         if question.key is None:
             self._output.branches.require_name(branch)
@@ -227,12 +227,12 @@ class Questions:
             if replaying is not None:
                 replaying.has_progressed = True
             self.unanswered.update((interrupt.id, interrupt) for interrupt in missing)
-            branches.asked(branches.here(), missing[0].id)
+            branches.asked(branches.current_branch(), missing[0].id)
             raise RunInterrupt(*missing)
         if used and replaying is not None:
             replaying.has_progressed = True
         if ids:
-            branches.passed(branches.here(), ids[-1], is_current=bool(used))
+            branches.passed(branches.current_branch(), ids[-1], is_current=bool(used))
         return [self._answers[id_] for id_ in ids]
 
     async def _settle(self, used: Sequence[str]) -> None:
@@ -313,7 +313,7 @@ class Questions:
         Raises ``RuntimeError`` within the effect of the same key, ``OutcomeUnknown`` if its outcome is unknown.
         """
         self._check_stored("record an effect with once")
-        self._output.branches.here()
+        self._output.branches.current_branch()
         effects = _effects.get()
         if any(owner is self and held == key for owner, held in effects):
             raise nested_effect_error(key)
@@ -336,7 +336,7 @@ class Questions:
     async def find_effect(self, key: str) -> tuple[bool, Any]:
         """Look up an effect without calling it: return whether its result is recorded, and the result."""
         self._check_stored("record an effect with once")
-        self._output.branches.here()
+        self._output.branches.current_branch()
         return await self._read_effect(key)
 
     async def once_using_run(self, key: str, effect: Callable[[], Any], *, is_idempotent: bool = False) -> Any:
@@ -348,7 +348,7 @@ class Questions:
         """
         self._check_stored("record an effect with once")
         output = self._output
-        branch = output.branches.here()
+        branch = output.branches.current_branch()
         is_new = False
 
         async def observed() -> Any:
@@ -379,7 +379,7 @@ class Questions:
         place = _key_scope.get()
         if place is None or place.owner is not self:  # the scope of another run, which started this one
             place = self._top
-        branch = self._output.branches.here().name
+        branch = self._output.branches.current_branch().name
         if branch != "":
             kind = f"{kind} of {branch}"
         number = place.counts[kind] = place.counts.get(kind, 0) + 1

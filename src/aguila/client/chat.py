@@ -269,20 +269,20 @@ class ChatStream:
         return thread, thread.resume(answers, **arguments) if answers else thread.run(**arguments)
 
     async def _wire_messages(self) -> list[Message]:
-        spoken = [(one, said) for one in self._messages if (said := _without_questions(one)) is not None]
+        wanted = [(one, rest) for one in self._messages if (rest := _without_questions(one)) is not None]
 
         def convert() -> list[Message]:
             written = [
                 message
-                for original, said in spoken
-                for message in as_agui_messages([said], new_id=self._ids_of(original), warn=self._client.settings.warn)
+                for original, rest in wanted
+                for message in as_agui_messages([rest], new_id=self._ids_of(original), warn=self._client.settings.warn)
             ]
             ours = self._options.history.server_ids
             if ours:
                 written = [replace(one, id=ours.get((one.role, one.id), one.id)) for one in written]
             return list({(message.role, message.id): message for message in written}.values())
 
-        return await offload(convert) if is_large([said for _, said in spoken]) else convert()
+        return await offload(convert) if is_large([rest for _, rest in wanted]) else convert()
 
     def _rename(self, now: list[Message]) -> list[Message]:
         """Remember the ids that the server gave to our messages. Return the messages in which only the id changed.

@@ -16,7 +16,7 @@ from aguila.agent.run import Run
 from aguila.codec.json.values import is_object
 from aguila.codec.official import from_official
 from aguila.frameworks.external.agent_input import official_input
-from aguila.frameworks.external.detached import Detached
+from aguila.frameworks.external.detached import DetachedIterator
 from aguila.frameworks.external.packages import load
 from aguila.frameworks.relay.events import Errors
 from aguila.frameworks.relay.iterator import from_events
@@ -64,7 +64,7 @@ def agent(
     async def events(run: Run) -> AsyncIterator[Any]:
         user = _scope(run) if user_id is None else user_id(run)
         adapter = adapter_class(adk_agent=agent, user_id=user, session_service=session_service, **settings)
-        stream = Detached(adapter.run(await official_input(run)))
+        stream = DetachedIterator(adapter.run(await official_input(run)))
         try:
             async for event in _corrected(stream):
                 yield event

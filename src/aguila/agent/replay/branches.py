@@ -107,7 +107,7 @@ class Branches:
         self._top = Place(self, self.root, "", outer=_here.get())
         _here.set(self._top)
 
-    def here(self) -> Branch:
+    def current_branch(self) -> Branch:
         """Return the branch of the caller. Begins an unnamed one if the caller has none yet."""
         # Called for every event that is not a delta: check the common case first.
         place = _here.get()
@@ -128,7 +128,7 @@ class Branches:
         More characters for an open item begin no branch: in a first run they are not attributed to a caller.
         """
         place, caller = self.place, self._caller()
-        return self.here() if caller is None or _is_of(place, caller) else place.branch
+        return self.current_branch() if caller is None or _is_of(place, caller) else place.branch
 
     @property
     def place(self) -> Place:
@@ -245,7 +245,7 @@ class Branches:
             if cls in _STATE:
                 return event
             if is_plain:
-                self.here().sent += 1
+                self.current_branch().sent += 1
                 return event
             return event if self.count() else None
         id_ = getattr(event, item.id_field)
@@ -259,7 +259,7 @@ class Branches:
             self._close(id_)
             return event
         is_new = self.count()
-        branch = self.here()
+        branch = self.current_branch()
         if not branch.repeats_effect:
             self._written[id_] = [branch, 0]
             if not is_new:
@@ -268,7 +268,7 @@ class Branches:
 
     def count(self) -> bool:
         """Count one item that the caller sends; return whether it is new."""
-        branch = self.here()
+        branch = self.current_branch()
         if branch.repeats_effect:
             return False
         is_new = branch.goal is None
@@ -305,7 +305,7 @@ class Branches:
     @contextmanager
     def muted(self) -> Generator[None]:
         """Suppress the output of the caller within the block: a recorded effect sent it before."""
-        branch = self.here()
+        branch = self.current_branch()
         held, branch.repeats_effect = branch.repeats_effect, True
         try:
             yield
@@ -380,7 +380,7 @@ class Branches:
 
     def position(self) -> dict[str, Any]:
         """Return the counts of the caller's branch as JSON, for an effect that a replay skips."""
-        branch = self.here()
+        branch = self.current_branch()
         return {
             "passed": branch.passed,
             "sent": branch.sent,
@@ -391,7 +391,7 @@ class Branches:
 
     def go_to(self, position: dict[str, Any]) -> None:
         """Continue the caller's branch from recorded counts. Branches that the effect started do not start again."""
-        branch = self.here()
+        branch = self.current_branch()
         if position["passed"] != branch.passed and branch.left is None:
             self.passed(branch, position["passed"], is_current=False)
         branch.sent = max(branch.sent, position["sent"])

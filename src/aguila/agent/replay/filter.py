@@ -66,7 +66,7 @@ class ReplayFilter:
             self._remember(event, new is None)
         return sent
 
-    def reopened(self) -> Events:
+    def reopen_around(self) -> Events:
         """Return the starts of the muted steps and subagents around the caller, unless they were sent."""
         around = self._branches.place.around
         if not around:
@@ -76,7 +76,7 @@ class ReplayFilter:
         for key in around:
             opener = self._openers.get(key)
             if opener is not None and not self._writer.has_open(*key):
-                sent += self._announced(opener) + self._writer.emit(opener)
+                sent += self._announce_subagent(opener) + self._writer.emit(opener)
         return sent
 
     def _remember(self, event: Any, muted: bool) -> None:
@@ -118,7 +118,7 @@ class ReplayFilter:
         is_open = key is None or self._writer.has_open(*key)
         if role == "closes" and not is_open and item is not STEP and item is not SUBAGENT:
             return []
-        before = self.reopened() + self._announced(event)
+        before = self.reopen_around() + self._announce_subagent(event)
         if key is not None:
             if not self._writer.has_open(*key):
                 opener = self._openers.get(key)
@@ -128,7 +128,7 @@ class ReplayFilter:
             event = self._patched(event)
         return before + self._writer.emit(event)
 
-    def _announced(self, event: Any) -> Events:
+    def _announce_subagent(self, event: Any) -> Events:
         if event.__class__ is SubagentStartedEvent:
             subagent = event.parent_subagent_run_id
         else:
@@ -138,7 +138,7 @@ class ReplayFilter:
         opener = self._openers.get((SUBAGENT, subagent, None))
         if opener is None or self._writer.has_open(SUBAGENT, subagent):
             return []
-        return self._announced(opener) + self._writer.emit(opener)
+        return self._announce_subagent(opener) + self._writer.emit(opener)
 
 
 def _key(item: Item, event: Any) -> Key:

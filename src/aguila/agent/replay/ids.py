@@ -36,7 +36,7 @@ class Ids:
 
     def mint(self, kind: str) -> str:
         """Derive the next id of its kind in the caller's branch."""
-        branch = self._branches.here()
+        branch = self._branches.current_branch()
         key = (branch.passed, kind)
         number = branch.counts[key] = branch.counts.get(key, 0) + 1
         return f"{kind}_{self.derive(branch.name, *key, str(number))}"

@@ -154,7 +154,9 @@ def check(
 
     with reports_errors("store check"):
         count = implementation.check(store, as_json=json, repairs_usage=recount)
-    sys.stderr.write(f"{_describe(store)}: {'nothing is' if count == 0 else counted(count, 'thing')} broken\n")
+    sys.stderr.write(
+        f"{_describe(store)}: {'nothing is broken' if count == 0 else counted(count, 'problem') + ' found'}\n"
+    )
     raise typer.Exit(1 if count else 0)
 
 

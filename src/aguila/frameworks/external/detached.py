@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 _END: Final[Any] = object()
 
 
-class Detached:
+class DetachedIterator:
     """The values of an async iterator that runs in another task. ``aclose`` cancels the task.
 
     When the run is cancelled, the caller can first stop work that the iterator has started in other tasks, then close

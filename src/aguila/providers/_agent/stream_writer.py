@@ -146,8 +146,8 @@ class StreamWriter:
             message.is_sent = True
             message.length += len(content.text)
             self._length += len(content.text)
-            its = _without(content, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE)  # sent separately, with its place
-            await self._chat.send(ChatUpdate(contents=[its], message_id=message.id))
+            plain = _without(content, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE)  # sent separately, with its place
+            await self._chat.send(ChatUpdate(contents=[plain], message_id=message.id))
         if ENCRYPTED_VALUE in content.additional_properties:
             await self._write_encrypted_value(content)
         for citation in citations_of(content):
@@ -160,12 +160,12 @@ class StreamWriter:
         if message is None:
             log_notice(Notice(rule="providers", message="dropped a citation outside the text of the answer"))
             return
-        its = citation.within(message.begins, message.length)
-        message.citations.append(its)
+        in_message = citation.within(message.begins, message.length)
+        message.citations.append(in_message)
         texts = [one for one in self.turn.items if isinstance(one, Text) and one.message_id == message.id]
-        at = message.length if its.start is None else its.start
+        at = message.length if in_message.start is None else in_message.start
         item = next((one for one in reversed(texts) if one.offset <= at), texts[0])
-        item.citations.append(its.within(item.offset, message.length - item.offset))
+        item.citations.append(in_message.within(item.offset, message.length - item.offset))
         if self._text is None or self._text[0].message_id != message.id:
             item.closing = message.metadata()
             async with self._run.text(message_id=message.id) as handle:
@@ -226,8 +226,8 @@ class StreamWriter:
         if content.protected_data is not None:
             item.artefact = content.protected_data
             item.artefact_type = content.additional_properties.get(ENCRYPTED_VALUE_TYPE)
-        its = replace(content, additional_properties={**content.additional_properties, CONTENT_ID: item.message_id})
-        await self._chat.send(ChatUpdate(contents=[its]))
+        properties = {**content.additional_properties, CONTENT_ID: item.message_id}
+        await self._chat.send(ChatUpdate(contents=[replace(content, additional_properties=properties)]))
 
     async def _end_reasoning(self) -> None:
         if self._thought is not None:

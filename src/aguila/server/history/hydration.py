@@ -3,8 +3,8 @@
 A client that kept its conversation resumes with a cursor instead. Nothing here is written to the log.
 
 ======================  ===============================================================================================
-RUN_STARTED             first event of a stream (LIFE-1), with the ids of the running run or of the run that the client
-                        named, else of the request, whose answer is then a run of its own
+RUN_STARTED             first event of a stream (LIFE-1), with the ids of the running run, or of the run that the client
+                        named. If there is neither, the stream is a run with the ids of the request
 STATE_SNAPSHOT          the state, as the baseline of later deltas (SNAP-2). Omitted if no run is running and the
                         thread never had a state: ``{}`` would clear the client's initial state
 MESSAGES_SNAPSHOT       all messages: history is restated, never streamed again (LIFE-19)

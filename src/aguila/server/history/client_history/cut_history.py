@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 
 def find_end(messages: Sequence[Message]) -> str | None:
-    """Return the id of the last message that every client holds."""
+    """Return the id of the last message that every client sends back."""
     for message in reversed(messages):
-        if _is_held(message):
+        if _is_sent_back(message):
             return message.id
     return None
 
 
-def _is_held(message: Message) -> bool:
+def _is_sent_back(message: Message) -> bool:
     if isinstance(message, AssistantMessage):
         return message.subagent_run_id is None and bool(message.content or message.tool_calls)
     return message.role == "user"

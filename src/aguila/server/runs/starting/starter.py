@@ -55,15 +55,15 @@ Adopt = Callable[[Key, asyncio.Task[StartResult]], None]
 """Takes over the task that begins a run, if the request was cancelled meanwhile."""
 
 
-class _Place(msgspec.Struct, frozen=True, kw_only=True):
+class _StartPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Where a run begins: its parent, if inferred (``cut_history``), and the number of the thread's last event."""
 
     parent: str | None = None
     after: int | None = None
 
 
-_ANY_PLACE = _Place()
-_NEW_THREAD = _Place(after=0)
+_ANYWHERE = _StartPoint()
+_NEW_THREAD = _StartPoint(after=0)
 
 
 class RunStarter:
@@ -112,10 +112,10 @@ class RunStarter:
                 if isinstance(resolved, RunRecord):
                     return StartResult(record=resolved)
             try:
-                place = self._guess_place(resolved) if is_optimistic else None
-                if place is None:
-                    place = await self._find_place(resolved, waited_for)
-                prepared, plan = await self._plan(resolved, place, is_optimistic)
+                start = self._guess_start(resolved) if is_optimistic else None
+                if start is None:
+                    start = await self._find_start(resolved, waited_for)
+                prepared, plan = await self._plan(resolved, start, is_optimistic)
             except Rejected:
                 found = await self.find_started(request) or await self._find_using(resolved)
                 if found is None:
@@ -125,7 +125,7 @@ class RunStarter:
                 return StartResult(is_hydration=True)
             try:
                 begin = self._begin if resolved.ticket is None else self._begin_unless_withdrawn
-                result = await begin(resolved, place, prepared, plan)
+                result = await begin(resolved, start, prepared, plan)
                 if is_optimistic and prepared.notices:
                     self._warn(prepared.sent, prepared.notices)
                 return result
@@ -205,19 +205,19 @@ class RunStarter:
             request = translated
         return await resolve_run(request, self._store)
 
-    def _guess_place(self, request: StartRequest) -> _Place | None:
+    def _guess_start(self, request: StartRequest) -> _StartPoint | None:
         """Return where the run of a request begins if the log need not be read for that, else None."""
         sent = request.input
         if sent.parent_run_id is not None or not sent.messages:
-            return _ANY_PLACE
+            return _ANYWHERE
         last = self._environment.thread_ends.find_last(request.scope, sent)
-        return None if last is None else _NEW_THREAD if last == 0 else _Place(after=last)
+        return None if last is None else _NEW_THREAD if last == 0 else _StartPoint(after=last)
 
-    async def _find_place(self, request: StartRequest, waited_for: str | None) -> _Place:
+    async def _find_start(self, request: StartRequest, waited_for: str | None) -> _StartPoint:
         """Find the run that a request continues, if it names none."""
         sent = request.input
         if sent.parent_run_id is not None or not sent.messages:
-            return _ANY_PLACE
+            return _ANYWHERE
         latest = await self._environment.projections.load_before(request.scope, sent.thread_id, sent.run_id, None)
         if latest is None:
             return _NEW_THREAD
@@ -225,7 +225,7 @@ class RunStarter:
         if parent is not None:
             unseen = await self._find_unseen(request, waited_for, latest)
             parent = parent if unseen is None else infer_parent(sent, latest, unseen)
-        return _Place(parent=parent, after=latest.last)
+        return _StartPoint(parent=parent, after=latest.last)
 
     async def _find_unseen(self, request: StartRequest, waited_for: str | None, latest: Projection) -> str | None:
         """Return the first run of the thread that had not ended when the request came; None if there is none.
@@ -242,12 +242,12 @@ class RunStarter:
         return min(nodes, key=lambda node: node.index).run_id if nodes else None
 
     async def _plan(
-        self, request: StartRequest, place: _Place, is_optimistic: bool
+        self, request: StartRequest, start: _StartPoint, is_optimistic: bool
     ) -> tuple[PreparedInput, ResumePlan | None]:
         """Prepare the agent's input and plan the resume. An optimistic plan sends no notices: it may be discarded."""
         settings, projections = self._settings, self._environment.projections
         prepared = await prepare_input(
-            request.input, settings, projections=projections, scope=request.scope, inferred_parent=place.parent
+            request.input, settings, projections=projections, scope=request.scope, inferred_parent=start.parent
         )
         if prepared.is_hydration:
             return prepared, None
@@ -260,7 +260,7 @@ class RunStarter:
             scope=request.scope,
             projections=projections,
             now=time.time(),
-            inferred_parent=place.parent,
+            inferred_parent=start.parent,
         )
         self._warn(prepared.sent, [*prepared.notices, *plan.notices])
         return prepared, plan
@@ -273,7 +273,7 @@ class RunStarter:
     async def _begin_unless_withdrawn(
         self,
         request: StartRequest,
-        place: _Place,
+        start: _StartPoint,
         prepared: PreparedInput,
         plan: ResumePlan,
     ) -> StartResult:
@@ -284,7 +284,7 @@ class RunStarter:
             raise Disconnected
         ticket.is_beginning = True
         try:
-            return await self._begin(request, place, prepared, plan)
+            return await self._begin(request, start, prepared, plan)
         except StoreError:
             ticket.is_beginning = False
             raise
@@ -292,7 +292,7 @@ class RunStarter:
     async def _begin(
         self,
         request: StartRequest,
-        place: _Place,
+        start: _StartPoint,
         prepared: PreparedInput,
         plan: ResumePlan,
     ) -> StartResult:
@@ -312,7 +312,7 @@ class RunStarter:
             lines = [encode_simple(started)] if is_plain else await encode_all_checked(prelude)
         except DecodeError as error:  # the echo nests the input one level deeper, which may be too deep
             raise Rejected(422, "malformed_input", error.message, "") from None
-        parent_run_id = agent_input.parent_run_id if place.parent is None else place.parent
+        parent_run_id = agent_input.parent_run_id if start.parent is None else start.parent
         began = time.monotonic()
         beginning = self._store.begin(
             NewRun(
@@ -327,7 +327,7 @@ class RunStarter:
                 parent_run_id=parent_run_id,
                 claims=plan.claims,
                 waiting=plan.waiting,
-                after=place.after,
+                after=start.after,
                 max_running=settings.limits.runs_per_scope,
                 agent=request.agent,
                 sent_run_id=request.sent_run_id,

@@ -61,8 +61,8 @@ def check_version(version: int, oldest: int, schema: str) -> None:
     """Raise ``StoreUnavailable`` if the schema is too new for this Aguila."""
     if oldest > newest():
         raise StoreUnavailable(
-            f"schema {schema!r} has version {version}, which needs an Aguila that knows version {oldest}, and this one "
-            f"knows version {newest()}: use a newer Aguila"
+            f"schema {schema!r} has version {version}, which needs an Aguila that supports version {oldest}; this one "
+            f"supports version {newest()}: use a newer Aguila"
         )
 
 
