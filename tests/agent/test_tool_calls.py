@@ -42,13 +42,13 @@ till = Till()
 
 async def pays(run: Any) -> None:
     done = await run.call_tool(till.pay, {"amount": 5})
-    run.state["content"] = done.content
+    run.state.update(content=done.content, error=done.error)
     await run.ask("Anything else?")
 
 
 def pays_in_a_thread(run: Any) -> None:
     done = run.call_tool(till.pay, {"amount": 5})
-    run.state["content"] = done.content
+    run.state.update(content=done.content, error=done.error)
     run.ask("Anything else?")
 
 
@@ -66,7 +66,7 @@ async def test_a_call_is_approved_and_made_once(agent: Any) -> None:
     assert till.paid == [5]
     assert [len(each.of(ToolCallStartEvent)) for each in (first, second, third)] == [1, 0, 0]
     assert [results(each) for each in (first, second, third)] == [[], ["paid 5"], []]
-    assert state == {"content": "paid 5"}
+    assert state == {"content": "paid 5", "error": None}
 
 
 @agents_that(pays, pays_in_a_thread)
@@ -78,7 +78,31 @@ async def test_a_refused_call_is_not_made(agent: Any) -> None:
     assert results(await thread.resume(agent, {"approved": False, "reason": "too much"})) == [
         "The user did not allow this call. Reason: too much"
     ]
+    assert thread.conversation.state["error"] == "The user did not allow this call. Reason: too much"
     assert till.paid == []
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def adds(run: Any) -> None:
+    assert (await run.call_tool(add, {"a": 1, "b": 2})).content == "3"
+    with pytest.raises(TypeError, match="expected a function or a tool, got a str"):
+        await run.call_tool("add")
+
+
+def adds_in_a_thread(run: Any) -> None:
+    assert run.call_tool(add, {"a": 1, "b": 2}).content == "3"
+    with pytest.raises(TypeError, match="expected a function or a tool, got a str"):
+        run.call_tool("add")
+
+
+@agents_that(adds, adds_in_a_thread)
+async def test_a_plain_function_is_called_as_a_tool(agent: Any) -> None:
+    outcome = await Thread().run(agent)
+    assert (outcome.ending.outcome, results(outcome)) == ("success", ["3"])
 
 
 @tool

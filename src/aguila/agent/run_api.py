@@ -131,12 +131,15 @@ class RunAPI:
         is_frontend = name in self._frontend_tools
         return ToolCallHandle(self._output, self._owner, name, tool_call_id, parent_message_id, is_frontend, metadata)
 
-    async def call_tool(self, tool: FunctionTool[..., Any], args: dict[str, Any] | None = None) -> ToolResult:
+    async def call_tool(
+        self, tool: FunctionTool[..., Any] | Callable[..., Any], args: dict[str, Any] | None = None
+    ) -> ToolResult:
         """Send a call of a function tool, ask for approval if the tool needs it, call it and send its result.
 
         The result is recorded, so a replay does not call the function again. Invalid arguments, an exception and a
-        refusal by the user become results too; if the call failed, ``error`` of the result is set.
+        refusal by the user become results too, with the reason in ``error``.
         """
+        tool = FunctionTool.of(tool)
         arguments: dict[str, Any] = {} if args is None else copy_json(args)
         key = self._questions.new_key(f"tool {tool.name}")
         call, arguments, known = await begin_call(self, tool, arguments)

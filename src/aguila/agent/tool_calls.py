@@ -49,14 +49,14 @@ class ToolResult(msgspec.Struct, frozen=True):
         """Make the result of a call that failed. The content has the error too: most models are shown only that."""
         return cls(error, error)
 
-    @classmethod
-    def refused(cls, reason: str | None) -> ToolResult:
-        """Make the result of a call that the user did not approve."""
-        return cls("The user did not allow this call." + ("" if reason is None else f" Reason: {reason}"))
-
     def as_content(self, call_id: str) -> FunctionResultContent:
         """Return the result as a chat content."""
         return FunctionResultContent(call_id, self.content, self.error)
+
+
+def describe_refusal(reason: str | None) -> str:
+    """Return the content of the result of a call that the user did not approve."""
+    return "The user did not allow this call." + ("" if reason is None else f" Reason: {reason}")
 
 
 async def begin_call(
@@ -78,7 +78,7 @@ async def begin_call(
         return call, arguments, result
     approval = await api.approve(tool, arguments)
     if not approval.approved:
-        result = ToolResult.refused(approval.reason)
+        result = ToolResult.failed(describe_refusal(approval.reason))
     return approval.call, approval.arguments, result
 
 

@@ -59,11 +59,14 @@ class BlockingRunAPI(PortalHandle[A]):
     new_id = on_loop(RunAPI.new_id)
     new_call_id = on_loop(RunAPI.new_call_id)
 
-    def call_tool(self, tool: FunctionTool[..., Any], args: dict[str, Any] | None = None) -> ToolResult:
+    def call_tool(
+        self, tool: FunctionTool[..., Any] | Callable[..., Any], args: dict[str, Any] | None = None
+    ) -> ToolResult:
         """Call a function tool as ``Run.call_tool`` does.
 
         A plain function is called in this thread, an async one on the loop.
         """
+        tool = FunctionTool.of(tool)
         if tool.is_async:
             return self.portal.call(partial(self.wrapped.call_tool, tool, args))
         arguments: dict[str, Any] = {} if args is None else copy_json(args)

@@ -85,6 +85,15 @@ class FunctionTool(Generic[P, R]):
         self.__name__ = declared.name
         self._needs_approval = needs_approval
 
+    @staticmethod
+    def of(function: FunctionTool[..., Any] | Callable[..., Any]) -> FunctionTool[..., Any]:
+        """Return a tool as it is, and any other function as a tool. Raises ``TypeError``."""
+        if not callable(function):
+            raise TypeError(f"expected a function or a tool, got {_shown(function)}")
+        return (
+            cast("FunctionTool[..., Any]", function) if isinstance(function, FunctionTool) else FunctionTool(function)
+        )
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function."""
         return self.function(*args, **kwargs)
@@ -219,7 +228,7 @@ class Toolbox:
             else:
                 if not callable(each):
                     raise TypeError(f"tools: expected each to be a function or a Tool, got {_shown(each)}")
-                made = cast("FunctionTool[..., Any]", each) if isinstance(each, FunctionTool) else FunctionTool(each)
+                made = FunctionTool.of(each)
                 declared = made.declaration
                 self.functions[declared.name] = made
             if declared.name in given:

@@ -26,7 +26,7 @@ from aguila.agent.handles import ChatHandle
 from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.questions import InterruptCancelled, ProposedCall
 from aguila.agent.run import Run
-from aguila.agent.tool_calls import ToolResult, call_function, unknown_outcome
+from aguila.agent.tool_calls import ToolResult, call_function, describe_refusal, unknown_outcome
 from aguila.chat import ChatMessage, ChatUpdate
 from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.chat.own_metadata import add_own_metadata
@@ -366,7 +366,7 @@ class _AgentLoop:
                     self._edited[call.call_id] = approval.call.edited
                 jobs.append(self._in_branch(call, tool, approval.arguments, results))
             else:
-                await self._send_result(call, ToolResult.refused(approval.reason), results)
+                await self._send_result(call, ToolResult(describe_refusal(approval.reason)), results)
         await self._run_together(jobs)
 
 
