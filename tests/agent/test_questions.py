@@ -999,6 +999,24 @@ async def test_a_broken_schema_is_refused_at_the_call(schema: Any) -> None:
     assert "schema is not a usable JSON Schema: " in (await run_agent(agent)).last.result["refused"]
 
 
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ({"schema": str}, "schema must be a dict, not the class str"),
+        ({"schema": "string"}, "schema must be a dict, not str"),
+        ({"metadata": "x"}, "metadata must be a dict, not str"),
+    ],
+)
+async def test_a_schema_and_metadata_of_another_type_are_refused_at_the_call(options: Any, refusal: str) -> None:
+    async def agent(run: Any) -> None:
+        try:
+            await run.ask("?", **options)
+        except ValueError as error:
+            run.result = {"refused": str(error)}
+
+    assert (await run_agent(agent)).last.result["refused"] == refusal
+
+
 async def test_a_time_and_a_schema_that_are_in_order_are_asked_with() -> None:
     async def agent(run: Any) -> None:
         await run.ask("?", expires_at="2030-01-31T12:00:00Z", schema={"type": "string"})

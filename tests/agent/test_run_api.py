@@ -496,6 +496,7 @@ PICTURE = ImagePart(source=UrlSource(value="https://example.com/a.png"))
         (lambda run: run.text(), "write", "run.text()"),
         (lambda run: run.reasoning(), "write", "run.reasoning()"),
         (lambda run: run.stream_tool_call("f"), "args", "run.stream_tool_call(name)"),
+        (lambda run: run.subagent("writer"), "say", "run.subagent(name)"),
     ],
 )
 async def test_a_handle_that_is_not_entered_names_the_mistake(make: Any, write: str, maker: str) -> None:

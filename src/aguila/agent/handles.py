@@ -95,7 +95,7 @@ class TextHandle(Opened):
     async def write(self, delta: str) -> None:
         """Append text. An empty string sends nothing. Raises ``IllegalStep`` if the message is not open."""
         if not self._is_open:
-            raise _not_open("run.text()", "text", self._is_open)
+            raise not_open("run.text()", "text", self._is_open)
         if _text(delta) != "":
             self._last = await self._output.send_delta(self._last, EventWriter.write_text, self.message_id, delta)
 
@@ -133,7 +133,7 @@ class ReasoningHandle(Opened):
     async def write(self, delta: str) -> None:
         """Append reasoning text. An empty string sends nothing. Raises ``IllegalStep`` if the message is not open."""
         if not self._is_open:
-            raise _not_open("run.reasoning()", "reasoning", self._is_open)
+            raise not_open("run.reasoning()", "reasoning", self._is_open)
         if _text(delta) != "":
             self._last = await self._output.send_delta(self._last, EventWriter.write_reasoning, self.message_id, delta)
 
@@ -195,7 +195,7 @@ class ToolCallHandle(Opened):
     async def args(self, delta: str) -> None:
         """Append argument text. An empty string sends nothing. Raises ``IllegalStep`` if the call is not open."""
         if not self._is_open:
-            raise _not_open("run.stream_tool_call(name)", "call", self._is_open)
+            raise not_open("run.stream_tool_call(name)", "call", self._is_open)
         if _text(delta) != "":
             self._last = await self._output.send_delta(self._last, EventWriter.write_tool_args, self.id, delta)
 
@@ -413,7 +413,7 @@ def status_of(error: BaseException | None) -> Ended:
     return "error" if isinstance(error, Exception) else "cancelled"
 
 
-def _not_open(maker: str, name: str, is_open: bool | None) -> IllegalStep:
+def not_open(maker: str, name: str, is_open: bool | None) -> IllegalStep:
     """Make the error for a handle that is used before it is entered (None) or after it is closed (False)."""
     if is_open is None:
         message = f"{maker} is not open: enter it with `async with {maker} as {name}:` (`with` in a thread)"

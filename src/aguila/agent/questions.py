@@ -179,6 +179,7 @@ class Questions:
         Raises ``EncodeError`` if the schema is not JSON. Raises ``ValueError`` for an invalid schema or expiry, or if
         the question needs a key or its task a name.
         """
+        _check_types(question)
         schema = copy_json(question.schema)
         _check_question(question)
         what = [question.question if identity is None else identity, encode(schema).decode()]
@@ -423,6 +424,14 @@ def read_approval(entry: ResumeEntry, arguments: dict[str, Any], call: ToolCallH
 
 
 _OBJECT: Any = dict
+
+
+def _check_types(question: Question) -> None:
+    for name in ("schema", "metadata"):
+        value = getattr(question, name)
+        if value is not None and not isinstance(value, _OBJECT):
+            shown = f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+            raise ValueError(f"{name} must be a dict, not {shown}")
 
 
 def _check_question(question: Question) -> None:

@@ -16,6 +16,7 @@ from aguila.agent.handles import (
     TextHandle,
     ToolCallHandle,
     encode_arguments,
+    not_open,
     status_of,
 )
 from aguila.agent.output import OutputMapper
@@ -45,7 +46,7 @@ _ROLES: tuple[str, ...] = get_args(TextMessageRole)
 class RunAPI:
     """Sends and asks on behalf of the agent, or of the subagent ``_owner``."""
 
-    __slots__ = ("_frontend_tools", "_output", "_owner", "_questions")
+    __slots__ = ("_frontend_tools", "_output", "_owner_id", "_questions")
 
     def __init__(
         self, output: OutputMapper, questions: Questions, frontend_tools: frozenset[str], owner: str | None
@@ -53,7 +54,12 @@ class RunAPI:
         self._output = output
         self._questions = questions
         self._frontend_tools = frontend_tools
-        self._owner = owner
+        self._owner_id = owner
+
+    @property
+    def _owner(self) -> str | None:
+        """The id of the subagent; None for the agent itself."""
+        return self._owner_id
 
     # Text and reasoning
 
@@ -347,7 +353,7 @@ async def _call_in(
 class SubagentHandle(Opened, RunAPI):
     """An invocation of a subagent. ``id`` is its run id. Set ``result`` to a JSON value for SUBAGENT_FINISHED."""
 
-    __slots__ = ("_opening", "id", "name", "result")
+    __slots__ = ("_is_open", "_opening", "id", "name", "result")
 
     def __init__(
         self,
@@ -363,9 +369,17 @@ class SubagentHandle(Opened, RunAPI):
         self.name = name
         self.result: Any = None
         self._opening = opening
+        self._is_open: bool | None = None  # None: not entered yet
+
+    @property
+    def _owner(self) -> str:
+        if not self._is_open:
+            raise not_open("run.subagent(name)", "subagent", self._is_open)
+        return self.id
 
     async def __aenter__(self) -> SubagentHandle:
         """Send SUBAGENT_STARTED."""
+        self._is_open = True
         await self._output.send_opener(EventWriter.start_subagent, self.name, self.id, **self._opening)
         return self
 
@@ -374,6 +388,7 @@ class SubagentHandle(Opened, RunAPI):
         await self._output.send_opener(EventWriter.fail_subagent, self.id, message, code)
 
     async def _close(self, error: BaseException | None) -> None:
+        self._is_open = False
         if not self._output.agent_writer.has_open(SUBAGENT, self.id):
             return
         status = status_of(error)

@@ -151,7 +151,10 @@ class AnswerChecker:
                     "answer only its open interrupts"
                 )
                 raise Rejected(409, "interrupt_stale", message, path)
-            message = f"interrupt {interrupt_id!r} was raised on another branch of this thread; set parentRunId to it"
+            message = (
+                f"interrupt {interrupt_id!r} was raised by run {record.run_id!r} on another branch of this thread; set "
+                "parentRunId to that run"
+            )
             raise Rejected(422, "interrupt_foreign", message, path)
         if record.status != "settled":
             self._check_payload(decode(record.body, Interrupt, warn=self.notices.append), entry, path)
