@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from processes.commands import Command, aguila_serve
 from processes.forked import aguila
 from processes.terminal import Terminal
 from rich.console import Console
-from scripted_server import Answer, ScriptedServer, frames
+from scripted_server import Answer, Asked, ScriptedServer, frames
 from streams.every_event import every_event
 from waiting import wait_until
 
@@ -27,6 +27,7 @@ from aguila.protocol import (
     TextMessageEndEvent,
     TextMessageStartEvent,
     ToolCallEndEvent,
+    ToolCallStartEvent,
 )
 from aguila.testing.recordings import read_streams
 
@@ -131,10 +132,36 @@ def test_an_answer_can_be_stopped_and_the_talk_goes_on(demo: Command, tmp_path: 
         screen.expect("cancelled")
         screen.expect("> ")
         wait_until(lambda: [run["status"] for run in demo.get("/threads/stopped").json()["runs"]] == ["cancelled"])
+        screen.type("something slow")
+        screen.expect("\n1 2 3 4 ")  # as it arrives, not at the end of the run
+        screen.press(b"\x03")
+        screen.expect("cancelled")
+        screen.expect("> ")
         screen.type("help")
         screen.expect("- approval: ")
         screen.expect("> ")
         assert screen.ended(pressing=b"\x03") == 0
+
+
+def test_an_answer_appears_after_runs_that_failed_or_were_cut_off_in_a_message(tmp_path: Path) -> None:
+    def first_words(message_id: str, words: str, *last: Any) -> Callable[[Asked], Answer]:
+        def answer(asked: Asked) -> Answer:
+            start = run_started_json(asked.json["runId"], asked.json["threadId"])
+            return Answer([frames([start, *text_message_json(message_id, words)[:2], *last])])
+
+        return answer
+
+    failed = first_words("b", "Second", {"type": "RUN_ERROR", "message": "The model is gone."})
+    script = [first_words("a", "First"), failed, first_words("c", "Third")]
+    with (
+        ScriptedServer(*script) as server,
+        Terminal(["-m", "aguila", "chat", server.url], tmp_path) as screen,
+    ):
+        for words, error in (("First", "cut off"), ("Second", "The model is gone."), ("Third", "cut off")):
+            screen.expect("> ")
+            screen.type("Hi")
+            screen.expect(f"{words}\nerror: ")
+            screen.expect(error)
 
 
 def test_a_thread_is_taken_up_where_it_was_with_the_question_that_is_open(demo: Command, tmp_path: Path) -> None:
@@ -330,6 +357,23 @@ def test_two_messages_at_the_same_time_are_shown_one_after_the_other() -> None:
     assert later == lines + "then\n"
     finish = RUN_FINISHED
     assert rendered(a, delta("a", "one two"), b, delta("b", "uno due"), finish) == lines
+
+
+def test_a_run_that_ends_early_shows_its_waiting_text_and_leaves_nothing_open() -> None:
+    out = StringIO()
+    console = Console(file=out, width=200, soft_wrap=True, highlight=False)
+    transcript = Transcript(console, console)
+    a, b, c = (TextMessageStartEvent(message_id=one) for one in "abc")
+    call = ToolCallStartEvent(tool_call_id="x", tool_call_name="search")
+    for event in (a, delta("a", "one"), b, delta("b", "uno"), call):
+        transcript.show(event)
+    transcript.end_run()
+    assert out.getvalue() == "one\nuno\n"
+    for event in (c, delta("c", "eins")):
+        transcript.show(event)
+    assert out.getvalue() == "one\nuno\neins"
+    transcript.show(ToolCallEndEvent(tool_call_id="x"))
+    assert out.getvalue() == "one\nuno\neins\n→  \n"
 
 
 def test_control_characters_are_shown_and_not_obeyed() -> None:

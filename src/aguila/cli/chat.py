@@ -172,14 +172,8 @@ class _Conversation:
 
     def follow(self, run: ClientRun) -> int:
         """Print the events of a run. Return the exit status."""
-        known = {message.id for message in self._thread.messages}
         try:
-            with run:
-                for event in run:
-                    if isinstance(event, MessagesSnapshotEvent):
-                        self._transcript.history([one for one in event.messages if one.id not in known])
-                        known |= {one.id for one in event.messages}
-                    self._transcript.show(event)
+            self._show_events(run)
         except KeyboardInterrupt:
             self._cancel()
             return FAILED
@@ -191,9 +185,19 @@ class _Conversation:
         except AguilaError as error:
             self._transcript.line(f"error: {escape_controls(str(error))}", style="red")
             return FAILED
-        finally:
-            self._transcript.end()
         return OK
+
+    def _show_events(self, run: ClientRun) -> None:
+        known = {message.id for message in self._thread.messages}
+        try:
+            with run:
+                for event in run:
+                    if isinstance(event, MessagesSnapshotEvent):
+                        self._transcript.history([one for one in event.messages if one.id not in known])
+                        known |= {one.id for one in event.messages}
+                    self._transcript.show(event)
+        finally:
+            self._transcript.end_run()
 
     def _cancel(self) -> None:
         try:

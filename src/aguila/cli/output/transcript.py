@@ -132,6 +132,17 @@ class Transcript:
             self._line_open.out("", highlight=False)
         self._line_open = self._growing = None
 
+    def end_run(self) -> None:
+        """Print the waiting texts, end the line, and forget the items that the run left open.
+
+        A run that is cancelled, fails or loses its connection may not send the ends of its items. An item that stayed
+        open would hold back the text of the next run.
+        """
+        self._open.clear()
+        self._calls.clear()
+        self._release()
+        self._turn = None
+
     def line(self, text: str, style: str = "dim") -> None:
         """Print a line of its own beside the answer."""
         self.end()
@@ -273,8 +284,7 @@ class Transcript:
         self.line(f"{short(event.name)} {short(event.value)}")
 
     def _finished(self, event: RunFinishedEvent) -> None:
-        self._open.clear()
-        self._release()
+        self.end_run()
         if isinstance(event.outcome, RunFinishedCancelledOutcome):
             self.line("cancelled", style="yellow")
         if event.result is not None:
