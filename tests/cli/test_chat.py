@@ -259,7 +259,13 @@ def test_a_misspelled_command_is_not_sent_to_the_agent(demo: Command, tmp_path: 
 def test_to_attach_to_a_thread_that_does_not_exist_says_so(demo: Command, tmp_path: Path) -> None:
     done = aguila("chat", demo.url, "--attach", "missing", folder=tmp_path, stdin=b"")
     assert done.returncode == 2
-    assert done.stderr.decode() == "error: thread 'missing' does not exist on this server, or is empty\n"
+    error = "error: thread 'missing' does not exist on this server, or is empty\n"
+    assert done.stderr.decode() == error
+    for arguments in ((), ("-m", "Hello")):
+        with terminal(demo, tmp_path, "--attach", "missing", *arguments) as screen:
+            assert screen.ended() == 2
+            assert screen.plain == error
+    assert demo.get("/threads/missing").status_code == 404  # no message was sent
 
 
 # In a pipe

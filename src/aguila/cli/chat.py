@@ -68,6 +68,9 @@ def chat(
         status = OK
         if attach is not None:
             status = conversation.attach()
+            if status == OK and transcript.is_empty:
+                conversation.report_missing()
+                return UNREACHABLE  # also in a terminal: a message would create the thread
         elif thread_id is not None:
             conversation.recall(is_shown=answer.is_terminal)
         if message is not None:
@@ -148,13 +151,12 @@ class _Conversation:
 
     def attach(self) -> int:
         """Join the run in progress, or show the thread. Return the exit status."""
-        status = self.follow(self._thread.attach())
-        if status == OK and self._transcript.is_empty:
-            # The server answers for a thread that it does not know as for an empty one.
-            problem = f"thread {escape_controls(self._thread.id)!r} does not exist on this server, or is empty"
-            self._transcript.line(f"error: {problem}", style="red")
-            return UNREACHABLE
-        return status
+        return self.follow(self._thread.attach())
+
+    def report_missing(self) -> None:
+        """Report that the thread does not exist. The server answers for such a thread as for an empty one."""
+        problem = f"thread {escape_controls(self._thread.id)!r} does not exist on this server, or is empty"
+        self._transcript.line(f"error: {problem}", style="red")
 
     def recall(self, *, is_shown: bool) -> None:
         """Load the thread if the server stores it. Print its messages in a terminal; a pipe gets answers only."""
