@@ -544,16 +544,32 @@ def test_which_addresses_only_this_machine_reaches(host: str, local: bool) -> No
     assert serve.is_loopback(host) is local
 
 
-def test_with_reload_a_syntax_error_is_shown_and_the_next_version_is_served(folder: Path) -> None:
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("def agent(run:\n", "SyntaxError"),
+        ("other = 1\n", "mine has no 'agent'"),
+        ("import sys\nsys.exit('no API key')\n", "the agent's module exits when it is imported: no API key"),
+    ],
+)
+def test_with_reload_requests_get_503_until_the_agent_can_be_imported_again(
+    folder: Path, code: str, shown: str
+) -> None:
     def write(code: str, seconds: int) -> None:
         (folder / "mine.py").write_text(code)
         stamp = (folder / "mine.py").stat().st_mtime + seconds  # the old one may be of the same moment
         os.utime(folder / "mine.py", (stamp, stamp))
 
     with aguila_serve(folder, "mine:agent", "--reload") as server:
-        write("def agent(run:\n", 5)
-        wait_until(lambda: "SyntaxError" in server.log)
+        write(code, 5)
+        wait_until(lambda: "answered with 503" in server.log)
+        assert shown in server.log
         assert "Traceback" not in server.log
+        message = "the agent cannot be imported; the terminal of the server shows why"
+        for answer in (server.get("/"), server.get("/threads/t"), server.post("/", json={})):
+            assert answer.status_code == 503
+            assert answer.headers["content-type"] == "application/json"
+            assert answer.json() == {"error": {"code": "agent_not_loaded", "message": message}}
         write(AGENT.replace("Hello from here", "Mended"), 10)
         wait_until(lambda: _says(server, "Mended"))
 

@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 import webbrowser
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,6 +27,7 @@ import uvicorn
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
 from aguila.cli.http_caller import is_url
+from aguila.cli.not_loaded import answer_not_loaded
 from aguila.cli.output.logs import log_config
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import StoreUnavailable
@@ -88,8 +90,9 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
     except StoreUnavailable as error:
         listener.close()
         raise CannotServe(str(error)) from None
+    factory = "aguila.cli.serve:build_for_reload" if reload else "aguila.cli.serve:build_in_worker"
     config = uvicorn.Config(
-        "aguila.cli.serve:build_in_worker" if workers > 1 or reload else app,
+        factory if workers > 1 or reload else app,
         factory=workers > 1 or reload,
         workers=workers,
         reload=reload,
@@ -134,6 +137,21 @@ def build_in_worker() -> App:
         return build()
     except CannotServe as error:
         sys.exit(f"aguila serve: {error}")
+
+
+def build_for_reload() -> Callable[..., Awaitable[None]]:
+    """Build the app in the process of ``--reload``. If that fails, print why and return an app that answers 503.
+
+    The reloader keeps the port open. If this process exited, clients would wait for an answer until the code changes.
+    """
+    try:
+        return build()
+    except CannotServe as error:
+        problem = str(error)
+    except SystemExit as error:  # raised by the module, such as for a missing setting
+        problem = f"the agent's module exits when it is imported: {error}"
+    typer.echo(f"aguila serve: {problem}\nRequests are answered with 503 until the code is repaired.", err=True)
+    return answer_not_loaded
 
 
 def build() -> App:
