@@ -27,7 +27,6 @@ import uvicorn
 from uvicorn.supervisors import ChangeReload, Multiprocess
 
 from aguila.cli.http_caller import is_url
-from aguila.cli.not_loaded import answer_not_loaded
 from aguila.cli.output.logs import log_config
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import StoreUnavailable
@@ -36,6 +35,7 @@ from aguila.frameworks.relay.upstream import Upstream
 from aguila.server import App, Limits
 from aguila.server.access.hosts import LOOPBACK_NAMES
 from aguila.server.agents import named_agents
+from aguila.server.http.not_loaded import answer_not_loaded
 from aguila.server.page.files import NOT_BUILT, PageFiles
 from aguila.store import MemoryStore, Retention, Store
 
