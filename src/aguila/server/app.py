@@ -212,7 +212,9 @@ class App:
         """
         access = self._access
         return (
-            access.is_anonymous and access.hosts.allows(host, "127.0.0.1") and (access.grants_ownership or not as_owner)
+            access.authenticate is None
+            and access.hosts.allows(host, "127.0.0.1")
+            and (access.grants_ownership or not as_owner)
         )
 
     # Starting and stopping

@@ -1,14 +1,12 @@
-"""Check a request before its handler is called."""
+"""The checks of a request before its handler is called."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from aguila.server.access.authentication import ANONYMOUS, Authenticate, identify
+from aguila.server.access.authentication import Authenticate
 from aguila.server.access.cors import Origins
 from aguila.server.access.hosts import Hosts
-from aguila.server.request import Request
 from aguila.server.settings import check_list
 
 
@@ -28,12 +26,7 @@ class AccessControl:
         check_list("cors_origins", cors_origins)
         self.hosts = Hosts(allowed_hosts, is_anonymous=authenticate is None)
         self.origins = Origins(cors_origins, headers_allowed)
-        self.is_anonymous = authenticate is None
-        """Whether callers need no credentials."""
+        self.authenticate = authenticate
+        """Returns the principal of a request; None if callers need no credentials."""
         self.grants_ownership = authenticate is not None or allow_anonymous
         """Whether callers may list, change and delete threads, and use files."""
-        self._authenticate = authenticate
-
-    async def identify(self, request: Request) -> tuple[Any, str]:
-        """Return the principal of a request and its scope. Raises ``Rejected`` (401), or the exception of the hook."""
-        return (None, ANONYMOUS) if self._authenticate is None else await identify(self._authenticate, request)

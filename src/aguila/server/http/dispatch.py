@@ -12,7 +12,7 @@ from typing import Any
 
 from aguila.codec.logs import log_event
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
-from aguila.server.access.authentication import ANONYMOUS
+from aguila.server.access.authentication import ANONYMOUS, identify
 from aguila.server.access.control import AccessControl
 from aguila.server.copilotkit.mount import CopilotKit, to_error_response
 from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
@@ -116,10 +116,10 @@ class Dispatcher:
             raise route.method_not_allowed(request.method)
         if is_from_page:
             access.origins.check(request)
-        if route.is_public or access.is_anonymous:
+        if route.is_public or access.authenticate is None:
             principal, tenant = None, ANONYMOUS
         else:
-            principal, tenant = await access.identify(request)
+            principal, tenant = await identify(access.authenticate, request)
         route.check_owner(method, is_owner=access.grants_ownership)
         exchange = Exchange(
             request=request,
