@@ -21,7 +21,7 @@ from typing import Any
 
 import httpx2
 import pytest
-from faults.kit import PATIENCE, terminal
+from faults.kit import PATIENCE, open_files, terminal
 from ports import free_port
 from processes.commands import Command, aguila_serve
 from serving import Background, Peer, Server, check_valid, run_input, serving
@@ -278,10 +278,7 @@ def unread(server: Command, path: str, name: str) -> Iterator[None]:
 def has_opened(server: subprocess.Popen[bytes]) -> bool:
     """Return whether a process has the store's file open."""
     assert server.poll() is None
-    files = Path(f"/proc/{server.pid}/fd")
-    with suppress(FileNotFoundError):  # one was closed meanwhile
-        return any(file.readlink().name == "threads.db" for file in files.iterdir())
-    return False
+    return any(file.endswith("/threads.db") for file in open_files(server.pid))
 
 
 def test_sigterm_while_a_locked_store_is_being_opened_ends_the_process(folder: Path) -> None:

@@ -7,7 +7,19 @@ import resource
 from pathlib import Path
 
 import pytest
-from faults.kit import PATIENCE, Valve, Viewer, Worker, act, events_of, report, scaled, within_deadline, workers
+from faults.kit import (
+    PATIENCE,
+    Valve,
+    Viewer,
+    Worker,
+    act,
+    events_of,
+    open_files,
+    report,
+    scaled,
+    within_deadline,
+    workers,
+)
 from serving import check_valid
 from waiting import wait_until, wait_until_async
 
@@ -144,5 +156,4 @@ async def test_many_open_streams_on_one_process_all_get_everything(tmp_path: Pat
 
 def _idle(worker: Worker) -> bool:
     """Return whether the server holds no connections but the few that its peers keep."""
-    links = [link for link in Path(f"/proc/{worker.process.pid}/fd").iterdir() if link.is_symlink()]
-    return sum(str(link.readlink()).startswith("socket:") for link in links) < 20
+    return sum(file.startswith("socket:") for file in open_files(worker.process.pid)) < 20

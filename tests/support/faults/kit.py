@@ -47,6 +47,15 @@ def scaled(short: int, long: int) -> int:
     return long if LONG else short
 
 
+def open_files(pid: int) -> list[str]:
+    """Return what each open file of a process is: a path, or such as ``socket:[123]``."""
+    found: list[str] = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            found.append(str(link.readlink()))
+    return found
+
+
 def report(what: str, **counts: object) -> None:
     """Print the counts of a test; ``make faults`` shows them."""
     print(f"{what}: " + ", ".join(f"{name.replace('_', ' ')} {count}" for name, count in counts.items()))
