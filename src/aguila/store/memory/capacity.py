@@ -70,7 +70,7 @@ class Capacity:
     def make_room(self, size: int, *, new_thread: bool = False, keep: Thread | None = None) -> None:
         """Remove threads without an open run, and files, until ``size`` bytes fit. Raises ``StoreUnavailable``."""
         while (
-            is_crowded := len(self._threads) + new_thread > self._max_threads
+            is_crowded := new_thread and len(self._threads) >= self._max_threads
         ) or self._threads.bytes + self._blobs.bytes + size > self._max_bytes:
             removable = self._removable(keep)
             oldest = next((entry for entry in removable if isinstance(entry, Thread) or not is_crowded), None)

@@ -574,13 +574,12 @@ class MemoryStore(Store):
 
     def _check_lease(self, lease: Lease) -> tuple[Thread, RunRecord]:
         """Return the thread and the run of a valid lease. Raises ``StaleLease``."""
-        feed = self._opened()
         thread = self._threads.get(lease.scope, lease.thread_id)
         if thread is not None and thread.running == lease.run_id:
             run = thread.runs[lease.run_id]
-            if (run.epoch, run.owner) == (lease.epoch, lease.owner):
+            if run.epoch == lease.epoch and run.owner == lease.owner:
                 return thread, run
-        feed.disown(lease)
+        self._opened().disown(lease)
         raise refusals.stale_lease(lease)
 
 
