@@ -30,7 +30,8 @@ export function Messages({ session }: { session: ThreadSession }) {
   const byId = new Map(messages.map((message) => [message.id, message]));
   const results = new Map<string, ToolMessage>();
   for (const message of messages) if (message.role === "tool") results.set(message.toolCallId, message);
-  const { sections, hidden } = lastOf(session, sectionsOf(session), limit);
+  const path = session.path();
+  const { sections, hidden } = lastOf(session, sectionsOf(session, path), limit);
   return (
     <>
       {hidden > 0 && (
@@ -42,7 +43,7 @@ export function Messages({ session }: { session: ThreadSession }) {
         section.kind === "message" ? (
           <SingleMessage key={section.message.id} session={session} message={section.message} results={results} />
         ) : (
-          <RunBox key={section.runId} session={session} section={section} byId={byId} results={results} />
+          <RunBox key={section.runId} session={session} section={section} path={path} byId={byId} results={results} />
         ),
       )}
     </>
@@ -63,8 +64,7 @@ function lastOf(session: ThreadSession, sections: readonly Section[], limit: num
 }
 
 /** Order messages and runs: a run stands where its first message is, or after the user message that started it. */
-function sectionsOf(session: ThreadSession): Section[] {
-  const onPath = session.path();
+function sectionsOf(session: ThreadSession, onPath: ReadonlySet<string>): Section[] {
   const path = [...onPath];
   const places = new Map(path.map((runId, index) => [runId, index]));
   const sections: Section[] = [];
@@ -74,7 +74,7 @@ function sectionsOf(session: ThreadSession): Section[] {
   };
   for (const message of session.conversation.messages) {
     if (message.role === "tool") continue; // drawn with its call
-    const run = session.runOf(message);
+    const run = session.runOf(message, onPath);
     const place = run === undefined ? undefined : places.get(run);
     if (place !== undefined) {
       addRuns(place + 1);
@@ -200,7 +200,7 @@ function EditForm({ text, onSend, onCancel }: { text: string; onSend: (text: str
 
 // What a run wrote
 
-function RunBox({ session, section, byId, results }: Shared & { section: RunSection; byId: ReadonlyMap<string, Message> }) {
+function RunBox({ session, section, path, byId, results }: Shared & { section: RunSection; path: ReadonlySet<string>; byId: ReadonlyMap<string, Message> }) {
   session.version.value;
   const { runId, isLastOfTurn, from, question } = section;
   const layout = session.layouts.get(runId);
@@ -213,7 +213,7 @@ function RunBox({ session, section, byId, results }: Shared & { section: RunSect
   ].filter((text) => text !== false);
   return (
     <div role="group" class="run" aria-label="Answer" aria-busy={isRunning}>
-      {layout !== undefined && <Entries entries={from === 0 ? layout.entries : layout.entries.slice(from)} layout={layout} session={session} byId={byId} results={results} />}
+      {layout !== undefined && <Entries entries={from === 0 ? layout.entries : layout.entries.slice(from)} {...{ runId, path, layout, session, byId, results }} />}
       {isRunning && <p class="working soft">Working…</p>}
       {run?.error && (
         <div class="card is-error run-error" role="alert">
@@ -242,10 +242,10 @@ function RunBox({ session, section, byId, results }: Shared & { section: RunSect
   );
 }
 
-type EntryProps = Shared & { entries: readonly Entry[]; layout: RunLayout; byId: ReadonlyMap<string, Message> };
+type EntryProps = Shared & { entries: readonly Entry[]; runId: string; path: ReadonlySet<string>; layout: RunLayout; byId: ReadonlyMap<string, Message> };
 
 function Entries({ entries, ...rest }: EntryProps) {
-  const { layout, byId, session, results } = rest;
+  const { runId, path, layout, byId, session, results } = rest;
   const isLive = layout.conversation.run?.status === "running";
   return (
     <>
@@ -253,7 +253,8 @@ function Entries({ entries, ...rest }: EntryProps) {
         switch (entry.kind) {
           case "message": {
             const message = byId.get(entry.id);
-            return message === undefined ? null : <MessageBody key={entry.id} session={session} message={message} results={results} layout={layout} isLive={isLive} />;
+            // A message that an earlier run made and this one changed is drawn there.
+            return message === undefined || session.runOf(message, path) !== runId ? null : <MessageBody key={entry.id} session={session} message={message} results={results} layout={layout} isLive={isLive} />;
           }
           case "step": {
             const step = layout.conversation.steps[entry.index];

@@ -47,7 +47,8 @@ export class ThreadSession {
   /** Runs that this tab started: it executes their front-end calls. */
   readonly ownRuns = new Set<string>();
 
-  #runOf = new Map<string, string>();
+  /** The runs that wrote a message, in the order of the log: an activity may be updated by a later run. */
+  #runsOf = new Map<string, string[]>();
   #seq = 0;
   /** What the server sent with event `#seq`, to continue after it. */
   #cursor = "0";
@@ -89,12 +90,12 @@ export class ThreadSession {
     return this.#isStarting || this.tree.latest?.status === "running";
   }
 
-  /** The run that made a message, or that a user message started; undefined if that is unknown. */
-  runOf(message: Message): string | undefined {
-    return this.#runOf.get(message.id);
+  /** The run of the shown branch that made a message; undefined if that is unknown. */
+  runOf(message: Message, path: ReadonlySet<string> = this.path()): string | undefined {
+    return this.#runsOf.get(message.id)?.find((run) => path.has(run));
   }
 
-  /** The run of the shown branch that answers a user message; undefined if it is unknown. */
+  /** The first run of the shown branch that answers a user message; undefined if it is unknown. */
   turnOf(message: Message, path: ReadonlySet<string> = this.path()): string | undefined {
     if (message.id.startsWith("user-")) {
       const found = this.tree.siblings(message.id.slice(5)).find((node) => path.has(node.runId));
@@ -103,7 +104,15 @@ export class ThreadSession {
     const messages = this.conversation.messages;
     const at = messages.findIndex((each) => each.id === message.id);
     const answer = messages[at + 1];
-    return answer === undefined || answer.role === "user" ? undefined : this.runOf(answer);
+    const run = answer === undefined || answer.role === "user" ? undefined : this.runOf(answer, path);
+    if (run === undefined || messages[at - 1]?.role === "user") return run;
+    // A run that only asked left no message: it began the turn that its answer continues.
+    const before = messages.slice(0, at).findLast((each) => this.runOf(each, path) !== undefined);
+    const previous = before === undefined ? undefined : this.runOf(before, path);
+    const runs = [...path];
+    let first = runs.indexOf(run);
+    while (first > 0 && runs[first - 1] !== previous && this.tree.get(runs[first - 1]!)?.status === "interrupt") first--;
+    return runs[first];
   }
 
   /** The runs of the shown branch, from the first. */
@@ -321,7 +330,7 @@ export class ThreadSession {
     const layout = this.layouts.get(run) ?? new RunLayout();
     this.layouts.set(run, layout);
     const message = layout.take(event, time ?? Date.now());
-    if (message !== null && !this.#runOf.has(message)) this.#runOf.set(message, run);
+    if (message !== null) this.#runsOf.set(message, [...(this.#runsOf.get(message) ?? []), run]);
     if (isNew && run === this.tip && loading === undefined) this.conversation.apply(event, time);
     if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") {
       const node = this.tree.get(run);
