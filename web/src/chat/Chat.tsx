@@ -50,7 +50,7 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
   const [isDropping, setDropping] = useState(false);
   const { conversation } = session;
   const isRunning = session.isRunning;
-  const interrupts = isRunning ? [] : conversation.interrupts;
+  const interrupts = isRunning ? session.answering : conversation.interrupts;
   const asked = new Set(interrupts.map((interrupt) => interrupt.toolCallId));
   const pending = isRunning ? [] : conversation.pendingToolCalls.filter((id) => !asked.has(id));
   useRoute(session, isNew);

@@ -1,5 +1,6 @@
 /** What waits for the user: interrupts, approvals, and calls of front-end tools. */
 
+import type { RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "../Icon";
 import { uploadFile } from "../protocol/api";
@@ -7,8 +8,9 @@ import type { Interrupt, Json, ResumeEntry, ToolCall } from "../protocol/types";
 import { formatDuration, isObject, parseJson } from "./format";
 import { setPageColour, TOOLS } from "./frontendTools";
 import { Fold } from "./Messages";
-import { findProblems, initialValue, JsonField, SchemaForm, type Schema } from "./SchemaForm";
-import type { ThreadSession } from "./session";
+import { findProblems, type Problem, type Schema, titleOf } from "./schemaCheck";
+import { findUnread, initialValue, SchemaForm } from "./SchemaForm";
+import type { Refusal, ThreadSession } from "./session";
 import { useFocusAfter } from "./useFocusAfter";
 
 /** The reasons of interrupts that are answered with yes or no, unless a schema says otherwise. */
@@ -22,6 +24,11 @@ export function Questions({ session, interrupts }: { session: ThreadSession; int
   const send = (all: { [id: string]: Answer }) =>
     session.resume(interrupts.map((interrupt): ResumeEntry => ({ interruptId: interrupt.id, ...all[interrupt.id]! })));
   const isAlone = interrupts.length === 1;
+  const refusal = session.refusal.value;
+  const reopen = (id: string) => setAnswers((all) => Object.fromEntries(Object.entries(all).filter(([each]) => each !== id)));
+  useLayoutEffect(() => {
+    if (refusal !== null) reopen(refusal.interruptId);
+  }, [refusal]);
   const missing = interrupts.filter((interrupt) => answers[interrupt.id] === undefined).length;
   return (
     <div class="questions">
@@ -32,7 +39,8 @@ export function Questions({ session, interrupts }: { session: ThreadSession; int
           call={callOf(session, interrupt.toolCallId)}
           answer={isAlone ? undefined : answers[interrupt.id]}
           onAnswer={(answer) => (isAlone ? void send({ [interrupt.id]: answer }) : setAnswers({ ...answers, [interrupt.id]: answer }))}
-          onChange={() => setAnswers(Object.fromEntries(Object.entries(answers).filter(([id]) => id !== interrupt.id)))}
+          refusal={refusal?.interruptId === interrupt.id ? refusal : null}
+          onChange={() => reopen(interrupt.id)}
         />
       ))}
       {!isAlone && (
@@ -47,8 +55,9 @@ export function Questions({ session, interrupts }: { session: ThreadSession; int
   );
 }
 
-function Question(props: { interrupt: Interrupt; call: ToolCall | undefined; answer: Answer | undefined; onAnswer: (answer: Answer) => void; onChange: () => void }) {
-  const { interrupt, call, answer } = props;
+type QuestionProps = AnswerProps & { interrupt: Interrupt; call: ToolCall | undefined; answer: Answer | undefined; onChange: () => void };
+
+function Question({ interrupt, call, answer, onAnswer, refusal, onChange }: QuestionProps) {
   const isCall = APPROVALS.has(interrupt.reason) && isApproval(interrupt.responseSchema);
   const expired = interrupt.expiresAt !== undefined && Date.parse(interrupt.expiresAt) < Date.now();
   return (
@@ -61,28 +70,64 @@ function Question(props: { interrupt: Interrupt; call: ToolCall | undefined; ans
       {interrupt.expiresAt !== undefined && (
         <p class={expired ? "is-bad" : "soft"}>{expired ? "This question has expired." : `Expires in ${formatDuration(Date.parse(interrupt.expiresAt) - Date.now())}.`}</p>
       )}
-      {answer !== undefined ? (
+      {answer !== undefined && (
         <div class="row">
           <span>{answer.status === "cancelled" ? "Cancelled" : `Answer: ${JSON.stringify(answer.payload)}`}</span>
-          <button onClick={props.onChange}>Change</button>
+          <button onClick={onChange}>Change</button>
         </div>
-      ) : isCall ? (
-        <ApprovalForm call={call} onAnswer={props.onAnswer} />
-      ) : (
-        <AnswerForm schema={interrupt.responseSchema} onAnswer={props.onAnswer} />
       )}
+      {/* The form keeps what was typed while its answer waits for the others. */}
+      <div hidden={answer !== undefined}>
+        {isCall ? <ApprovalForm call={call} onAnswer={onAnswer} refusal={refusal} /> : <AnswerForm schema={interrupt.responseSchema} onAnswer={onAnswer} refusal={refusal} />}
+      </div>
     </div>
   );
 }
 
+type AnswerProps = { onAnswer: (answer: Answer) => void; refusal: Refusal | null };
+
+/** Return the problem that the server found, until the user changes the answer. The field gets the focus. */
+function useRefusal(refusal: Refusal | null, form: RefObject<HTMLFormElement | null>) {
+  const [dismissed, setDismissed] = useState<Refusal | null>(null);
+  const isShown = refusal !== null && refusal !== dismissed;
+  useLayoutEffect(() => {
+    if (isShown) focusFirstWrong(form.current!);
+  }, [refusal]);
+  return { refused: isShown ? [refusal] : [], dismiss: () => setDismissed(refusal) };
+}
+
+function focusFirstWrong(form: HTMLFormElement): void {
+  form.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+}
+
+/** Say how many fields are marked. */
+function Summary({ problems }: { problems: readonly Problem[] }) {
+  const count = new Set(problems.map((one) => one.path)).size;
+  return count === 0 ? null : (
+    <p class="is-bad" role="alert">
+      {count === 1 ? "One field needs a change." : `${count} fields need a change.`}
+    </p>
+  );
+}
+
 /** A form for an answer. Without a schema it is text, or JSON if the user says so. */
-function AnswerForm({ schema: given, onAnswer }: { schema: Schema | undefined; onAnswer: (answer: Answer) => void }) {
+function AnswerForm({ schema: given, onAnswer, refusal }: AnswerProps & { schema: Schema | undefined }) {
   const id = useId();
   const [isJson, setJson] = useState(false);
   const schema = given ?? (isJson ? {} : { type: "string" });
   const [value, setValue] = useState(() => initialValue(schema));
-  const [problems, setProblems] = useState<string[]>([]);
+  // From the first attempt to send on, what is wrong is marked while the user corrects it.
+  const [attempts, setAttempts] = useState(0);
+  const [unread, setUnread] = useState<readonly Problem[]>([]);
   const form = useRef<HTMLFormElement>(null);
+  const { refused, dismiss } = useRefusal(refusal, form);
+  const found = findProblems(schema, value, titleOf(schema, schema, "Answer"), schema).filter((one) => !unread.some((other) => other.path === one.path));
+  const problems = attempts === 0 ? refused : [...unread, ...found, ...refused];
+  const change = (changed: Json | undefined) => {
+    setValue(changed);
+    setUnread([]);
+    dismiss();
+  };
   useEffect(() => {
     // Whoever waits in the empty composer can answer at once.
     const focused = document.activeElement;
@@ -90,18 +135,23 @@ function AnswerForm({ schema: given, onAnswer }: { schema: Schema | undefined; o
       form.current!.querySelector<HTMLElement>("input, select, textarea")?.focus();
     }
   }, []);
+  useLayoutEffect(() => {
+    if (attempts > 0) focusFirstWrong(form.current!);
+  }, [attempts]);
   return (
     <form
       ref={form}
       noValidate
       onSubmit={(event) => {
         event.preventDefault();
-        const found = findProblems(schema, value, "Answer");
-        setProblems(found);
-        if (found.length === 0) onAnswer({ status: "resolved", payload: value! });
+        const incomplete = findUnread(event.currentTarget);
+        const isMalformed = event.currentTarget.querySelector("textarea:invalid") !== null; // says so itself
+        if (found.length === 0 && incomplete.length === 0 && !isMalformed) return onAnswer({ status: "resolved", payload: value! });
+        setUnread(incomplete);
+        setAttempts(attempts + 1);
       }}
     >
-      <SchemaForm schema={schema} value={value} label="Answer" id={id} onChange={setValue} />
+      <SchemaForm schema={schema} value={value} label="Answer" id={id} problems={problems} onChange={change} />
       {given === undefined && (
         <label class="check">
           <input
@@ -109,30 +159,24 @@ function AnswerForm({ schema: given, onAnswer }: { schema: Schema | undefined; o
             checked={isJson}
             onChange={(event) => {
               setJson(event.currentTarget.checked);
-              setValue(undefined);
+              change(undefined);
             }}
           />
           Send as JSON
         </label>
       )}
-      {problems.length > 0 && (
-        <p class="is-bad" role="alert">
-          {problems.join(". ")}.
-        </p>
-      )}
+      <Summary problems={problems} />
       <div class="row">
         <button class="primary" type="submit">
           Answer
         </button>
-        <button type="button" onClick={() => onAnswer({ status: "cancelled" })}>
-          Cancel
-        </button>
+        <CancelButton onAnswer={onAnswer} />
       </div>
     </form>
   );
 }
 
-function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer: (answer: Answer) => void }) {
+function ApprovalForm({ call, onAnswer, refusal }: AnswerProps & { call: ToolCall | undefined }) {
   const id = useId();
   const original = parseJson(call?.function.arguments ?? "");
   const [args, setArgs] = useState<Json | undefined>(original);
@@ -146,7 +190,14 @@ function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer
     if (isRejecting) reasonInput.current?.focus(); // before the next key
   }, [isRejecting]);
   const isEdited = JSON.stringify(args) !== JSON.stringify(original);
-  const problems = isJson || fields === null ? [] : findProblems(fields, args, "Arguments");
+  const form = useRef<HTMLFormElement>(null);
+  const { refused, dismiss } = useRefusal(refusal, form);
+  const found = isJson || fields === null ? [] : findProblems(fields, args, "Arguments", fields);
+  const problems = [...found, ...refused.map((one) => ({ ...one, path: one.path.replace(/^\/editedArgs/, "") }))];
+  const change = (changed: Json | undefined) => {
+    setArgs(changed);
+    dismiss();
+  };
   if (isRejecting) {
     return (
       <form
@@ -176,13 +227,15 @@ function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer
   return (
     <form
       key="approve"
+      ref={form}
+      noValidate
       onSubmit={(event) => {
         event.preventDefault();
         if (args !== undefined || call === undefined) onAnswer({ status: "resolved", payload: isEdited && args !== undefined ? { approved: true, editedArgs: args } : { approved: true } });
       }}
     >
-      {call !== undefined && (isJson || fields === null) && <JsonField label="Arguments" id={id} value={args} onChange={setArgs} />}
-      {call !== undefined && !isJson && fields !== null && <SchemaForm schema={fields} value={args} label="Arguments" id={id} onChange={setArgs} />}
+      {call !== undefined && (isJson || fields === null) && <SchemaForm schema={{}} value={args} label="Arguments" id={id} problems={problems} onChange={change} />}
+      {call !== undefined && !isJson && fields !== null && <SchemaForm schema={fields} value={args} label="Arguments" id={id} problems={problems} onChange={change} />}
       {call !== undefined && fields !== null && (
         <label class="check">
           <input
@@ -196,19 +249,25 @@ function ApprovalForm({ call, onAnswer }: { call: ToolCall | undefined; onAnswer
           Edit as JSON
         </label>
       )}
-      {problems.length > 0 && <p class="is-bad">{problems.join(". ")}.</p>}
+      <Summary problems={problems} />
       <div class="row">
-        <button class="primary" type="submit" disabled={(args === undefined && call !== undefined) || problems.length > 0}>
+        <button class="primary" type="submit" disabled={(args === undefined && call !== undefined) || found.length > 0}>
           {isEdited ? "Approve with changes" : "Approve"}
         </button>
-        <button type="button" ref={rejectButton} onClick={() => setRejecting(true)}>
+        <button type="button" ref={rejectButton} title="The agent goes on without this call" onClick={() => setRejecting(true)}>
           Reject…
         </button>
-        <button type="button" onClick={() => onAnswer({ status: "cancelled" })}>
-          Cancel
-        </button>
+        <CancelButton onAnswer={onAnswer} />
       </div>
     </form>
+  );
+}
+
+function CancelButton({ onAnswer }: Pick<AnswerProps, "onAnswer">) {
+  return (
+    <button type="button" class="quiet" title="Give no answer: the agent stops here" onClick={() => onAnswer({ status: "cancelled" })}>
+      Cancel the run
+    </button>
   );
 }
 

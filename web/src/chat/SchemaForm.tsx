@@ -1,12 +1,17 @@
 /** Forms from JSON Schema: text, number, choice, boolean, nested object, list; anything else as JSON. */
 
-import { useState } from "preact/hooks";
+import { type ComponentChildren, createContext } from "preact";
+import { useContext, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "../Icon";
 import type { Json } from "../protocol/types";
 import { isObject, parseJson } from "./format";
+import { follow, join, type Problem, type Schema, titleOf } from "./schemaCheck";
 
-export type Schema = { [key: string]: Json };
-type FieldProps = { schema: Schema; root: Schema; value: Json | undefined; label: string; id: string; isRequired: boolean; onChange: (value: Json | undefined) => void };
+type ValueProps = { value: Json | undefined; label: string; id: string; onChange: (value: Json | undefined) => void };
+type FieldProps = ValueProps & { schema: Schema; root: Schema; path: string; isRequired: boolean };
+
+/** The problems of the form, which its fields show. */
+const Problems = createContext<readonly Problem[]>([]);
 
 const INPUT_TYPES: { [format: string]: "date" | "email" | "time" | "password" } = { date: "date", email: "email", time: "time", password: "password" };
 
@@ -33,34 +38,39 @@ export function initialValue(schema: Schema, root: Schema = schema): Json | unde
   }
 }
 
-/** Return what is missing or malformed in a value, by label; an empty list if the form can be sent. */
-export function findProblems(schema: Schema, value: Json | undefined, label: string, root: Schema = schema): string[] {
-  const resolved = resolve(schema, root);
-  if (value === undefined) return [`${label} is required`];
-  const kind = kindOf(resolved);
-  if (kind === "object" && isObject(value)) {
-    const required = requiredOf(resolved);
-    return Object.entries(propertiesOf(resolved)).flatMap(([name, each]) =>
-      value[name] === undefined ? (required.includes(name) ? [`${titleOf(each, root, name)} is required`] : []) : findProblems(each, value[name], titleOf(each, root, name), root),
-    );
-  }
-  if (kind === "array" && Array.isArray(value)) {
-    return value.flatMap((each, index) => findProblems(itemsOf(resolved), each, `${label} ${index + 1}`, root));
-  }
-  if (kind === "string" && value === "" && typeof resolved["minLength"] === "number" && resolved["minLength"] > 0) return [`${label} is required`];
-  return [];
-}
-
-/** Draw the form of a schema. */
-export function SchemaForm({ schema, value, label, id, onChange }: { schema: Schema; value: Json | undefined; label: string; id: string; onChange: (value: Json | undefined) => void }) {
+/** Draw the form of a schema. Each problem is shown at its field. */
+export function SchemaForm({ schema, problems, ...rest }: ValueProps & { schema: Schema; problems: readonly Problem[] }) {
   const resolved = resolve(schema, schema);
-  if (kindOf(resolved) === "object") {
-    return <Properties schema={resolved} root={schema} value={value} label={label} id={id} isRequired onChange={onChange} />;
-  }
-  return <Field schema={schema} root={schema} value={value} label={titleOf(schema, schema, label)} id={id} isRequired onChange={onChange} />;
+  return (
+    <Problems.Provider value={problems}>
+      {kindOf(resolved) === "object" && hasProperties(resolved) ? (
+        <>
+          <Properties schema={resolved} root={schema} path="" isRequired {...rest} />
+          <Wrong id={`${rest.id}-wrong`} text={problemAt(problems, "", resolved)} />
+        </>
+      ) : (
+        <Field schema={schema} root={schema} path="" isRequired {...rest} label={titleOf(schema, schema, rest.label)} />
+      )}
+    </Problems.Provider>
+  );
 }
 
-function Properties({ schema, root, value, id, onChange }: FieldProps) {
+/** Return the text of the problems at a field, and below it where no other field shows them; null without any. */
+function problemAt(problems: readonly Problem[], path: string, schema: Schema): string | null {
+  const isShownBelow = (rest: string) => kindOf(schema) === "array" || Object.keys(propertiesOf(schema)).some((name) => `${rest}/`.startsWith(`${join("", name)}/`));
+  const own = problems.filter((one) => one.path === path || (one.path.startsWith(`${path}/`) && !isShownBelow(one.path.slice(path.length))));
+  return own.length === 0 ? null : own.map((one) => one.text).join(" ");
+}
+
+function Wrong({ id, text }: { id: string; text: string | null }) {
+  return text === null ? null : (
+    <small id={id} class="is-bad">
+      {text}
+    </small>
+  );
+}
+
+function Properties({ schema, root, value, id, path, onChange }: FieldProps) {
   const object = isObject(value) ? value : {};
   return (
     <>
@@ -72,6 +82,7 @@ function Properties({ schema, root, value, id, onChange }: FieldProps) {
           value={object[name]}
           label={titleOf(each, root, name)}
           id={`${id}-${name}`}
+          path={join(path, name)}
           isRequired={requiredOf(schema).includes(name)}
           onChange={(changed) => {
             // A member that exists keeps its place.
@@ -84,14 +95,25 @@ function Properties({ schema, root, value, id, onChange }: FieldProps) {
 }
 
 function Field(props: FieldProps) {
-  const { root, value, label, id, isRequired, onChange } = props;
+  const { root, value, label, id, path, isRequired, onChange } = props;
   const schema = resolve(props.schema, root);
   const description = typeof schema["description"] === "string" ? schema["description"] : null;
-  const describedBy = description === null ? undefined : `${id}-help`;
-  const help = description !== null && (
-    <small id={describedBy} class="soft">
-      {description}
-    </small>
+  const wrong = problemAt(useContext(Problems), path, schema);
+  const state = {
+    id,
+    "aria-describedby": [description !== null && `${id}-help`, wrong !== null && `${id}-wrong`].filter(Boolean).join(" ") || undefined,
+    "aria-invalid": wrong === null ? undefined : true,
+    "data-path": path,
+  };
+  const help = (
+    <>
+      {description !== null && (
+        <small id={`${id}-help`} class="soft">
+          {description}
+        </small>
+      )}
+      <Wrong id={`${id}-wrong`} text={wrong} />
+    </>
   );
   const caption = (
     <label for={id}>
@@ -105,7 +127,7 @@ function Field(props: FieldProps) {
     return (
       <div class="field">
         {caption}
-        <select id={id} aria-describedby={describedBy} value={String(at)} onChange={(event) => onChange(choices[Number(event.currentTarget.value)]?.value)}>
+        <select {...state} value={String(at)} onChange={(event) => onChange(choices[Number(event.currentTarget.value)]?.value)}>
           <option value="-1">{isRequired ? "Choose…" : "None"}</option>
           {choices.map((choice, index) => (
             <option key={index} value={String(index)}>
@@ -121,7 +143,7 @@ function Field(props: FieldProps) {
     case "boolean":
       return (
         <div class="field is-check">
-          <input id={id} type="checkbox" aria-describedby={describedBy} checked={value === true} onChange={(event) => onChange(event.currentTarget.checked)} />
+          <input {...state} type="checkbox" checked={value === true} onChange={(event) => onChange(event.currentTarget.checked)} />
           <label for={id}>{label}</label>
           {help}
         </div>
@@ -132,12 +154,11 @@ function Field(props: FieldProps) {
         <div class="field">
           {caption}
           <input
-            id={id}
+            {...state}
             type="number"
             step={kindOf(schema) === "integer" ? "1" : "any"}
             min={numberOf(schema["minimum"])}
             max={numberOf(schema["maximum"])}
-            aria-describedby={describedBy}
             value={typeof value === "number" ? value : ""}
             onInput={(event) => onChange(Number.isNaN(event.currentTarget.valueAsNumber) ? undefined : event.currentTarget.valueAsNumber)}
           />
@@ -149,12 +170,11 @@ function Field(props: FieldProps) {
         <div class="field">
           {caption}
           {schema["format"] === "textarea" || (typeof schema["maxLength"] === "number" && schema["maxLength"] > 200) ? (
-            <textarea id={id} rows={3} aria-describedby={describedBy} value={typeof value === "string" ? value : ""} onInput={(event) => onChange(textOf(event.currentTarget.value, isRequired))} />
+            <textarea {...state} rows={3} value={typeof value === "string" ? value : ""} onInput={(event) => onChange(textOf(event.currentTarget.value, isRequired))} />
           ) : (
             <input
-              id={id}
+              {...state}
               type={(INPUT_TYPES[String(schema["format"])] ?? "text") as "text"}
-              aria-describedby={describedBy}
               value={typeof value === "string" ? value : ""}
               onInput={(event) => onChange(textOf(event.currentTarget.value, isRequired))}
             />
@@ -163,28 +183,38 @@ function Field(props: FieldProps) {
         </div>
       );
     case "object":
-      if (Object.keys(propertiesOf(schema)).length > 0) {
+      if (hasProperties(schema)) {
         return (
           <fieldset class="field">
             <legend>{label}</legend>
             {help}
-            <Properties {...props} schema={schema} />
+            {/* An optional object that is emptied again is left out. */}
+            <Properties {...props} schema={schema} onChange={(changed) => onChange(!isRequired && isObject(changed) && Object.keys(changed).length === 0 ? undefined : changed)} />
           </fieldset>
         );
       }
       break;
     case "array":
-      return <ListField {...props} schema={schema} />;
+      return (
+        <fieldset class="field">
+          <legend>{label}</legend>
+          {help}
+          <ListItems {...props} schema={schema} />
+        </fieldset>
+      );
   }
-  return <JsonField label={label} id={id} value={value} onChange={onChange} />;
+  return (
+    <JsonField label={label} id={id} path={path} wrong={wrong} value={value} onChange={onChange}>
+      {help}
+    </JsonField>
+  );
 }
 
-function ListField({ schema, root, value, label, id, onChange }: FieldProps) {
+function ListItems({ schema, root, value, label, id, path, onChange }: FieldProps) {
   const items = Array.isArray(value) ? value : [];
   const item = itemsOf(schema);
   return (
-    <fieldset class="field">
-      <legend>{label}</legend>
+    <>
       {items.map((each, index) => (
         <div class="list-item" key={index}>
           <Field
@@ -193,6 +223,7 @@ function ListField({ schema, root, value, label, id, onChange }: FieldProps) {
             value={each ?? undefined}
             label={`${label} ${index + 1}`}
             id={`${id}-${index}`}
+            path={join(path, index)}
             isRequired
             onChange={(changed) => onChange(items.map((other, at) => (at === index ? (changed ?? null) : other)))}
           />
@@ -204,37 +235,46 @@ function ListField({ schema, root, value, label, id, onChange }: FieldProps) {
       <button type="button" onClick={() => onChange([...items, initialValue(item, root) ?? emptyOf(resolve(item, root))])}>
         <Icon name="plus" size={14} /> Add to {label}
       </button>
-    </fieldset>
+    </>
   );
 }
 
-/** A value as JSON text. Text that is not JSON is reported and not passed on. */
-export function JsonField({ label, id, value, onChange }: { label: string; id: string; value: Json | undefined; onChange: (value: Json | undefined) => void }) {
+type JsonFieldProps = ValueProps & { path: string; wrong: string | null; children: ComponentChildren };
+
+/** A value as JSON text. Text that is not JSON is reported and not passed on. `wrong` says what else is: `children` show it. */
+function JsonField({ label, id, path, wrong, value, onChange, children }: JsonFieldProps) {
   const [text, setText] = useState(value === undefined ? "" : JSON.stringify(value, null, 2));
-  const isWrong = text.trim() !== "" && parseJson(text) === undefined;
+  const area = useRef<HTMLTextAreaElement>(null);
+  const isMalformed = text.trim() !== "" && parseJson(text) === undefined;
+  useLayoutEffect(() => area.current!.setCustomValidity(isMalformed ? "This is not JSON." : ""), [isMalformed]);
   return (
     <div class="field">
       <label for={id}>{label}</label>
       <textarea
         id={id}
+        ref={area}
         class="code"
         rows={Math.min(12, Math.max(2, text.split("\n").length))}
         spellcheck={false}
-        aria-invalid={isWrong}
-        aria-describedby={isWrong ? `${id}-wrong` : undefined}
+        aria-invalid={isMalformed || wrong !== null ? true : undefined}
+        aria-describedby={isMalformed ? `${id}-json` : wrong !== null ? `${id}-wrong` : undefined}
+        data-path={path}
         value={text}
         onInput={(event) => {
           setText(event.currentTarget.value);
           onChange(parseJson(event.currentTarget.value));
         }}
       />
-      {isWrong && (
-        <small id={`${id}-wrong`} class="is-bad">
-          This is not JSON.
-        </small>
-      )}
+      {isMalformed ? <Wrong id={`${id}-json`} text="This is not JSON." /> : children}
     </div>
   );
+}
+
+/** Return what was typed and is no value: `12e` as a number, half a date. The forms are sent with `noValidate`. */
+export function findUnread(form: HTMLFormElement): Problem[] {
+  return [...form.querySelectorAll("input")]
+    .filter((input) => input.validity.badInput)
+    .map((input) => ({ path: input.dataset["path"] ?? "", text: `${input.labels?.[0]?.textContent ?? "This"} is incomplete.` }));
 }
 
 // Reading a schema
@@ -242,9 +282,8 @@ export function JsonField({ label, id, value, onChange }: { label: string; id: s
 /** Follow a local `$ref`, and take the one alternative of `anyOf` that is not null. */
 function resolve(schema: Schema, root: Schema, depth = 0): Schema {
   const ref = schema["$ref"];
-  if (typeof ref === "string" && ref.startsWith("#/") && depth < 20) {
-    let at: Json | undefined = root;
-    for (const name of ref.slice(2).split("/")) at = isObject(at) ? at[name.replaceAll("~1", "/").replaceAll("~0", "~")] : undefined;
+  if (typeof ref === "string" && depth < 20) {
+    const at = follow(ref, root);
     if (isObject(at)) return resolve({ ...at, ...without(schema, "$ref") }, root, depth + 1);
   }
   for (const word of ["anyOf", "oneOf", "allOf"]) {
@@ -273,17 +312,16 @@ function propertiesOf(schema: Schema): { [name: string]: Schema } {
   return isObject(properties) ? Object.fromEntries(Object.entries(properties).map(([name, each]) => [name, isObject(each) ? each : {}])) : {};
 }
 
+function hasProperties(schema: Schema): boolean {
+  return Object.keys(propertiesOf(schema)).length > 0;
+}
+
 function requiredOf(schema: Schema): string[] {
   return Array.isArray(schema["required"]) ? schema["required"].filter((name) => typeof name === "string") : [];
 }
 
 function itemsOf(schema: Schema): Schema {
   return isObject(schema["items"]) ? schema["items"] : {};
-}
-
-function titleOf(schema: Schema, root: Schema, name: string): string {
-  const title = resolve(schema, root)["title"];
-  return typeof title === "string" ? title : name;
 }
 
 /** The values of an enum, or of alternatives that are constants. */

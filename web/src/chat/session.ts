@@ -9,7 +9,7 @@ import { signal } from "@preact/signals";
 import { ApiError, cancelRun, getThread, startRun, threadEvents, updateThread } from "../protocol/api";
 import { Conversation } from "../protocol/reducer";
 import { readBatches } from "../protocol/stream";
-import type { Json, Message, Part, ResumeEntry, StoredEvent, ThreadView, UserMessage } from "../protocol/types";
+import type { Interrupt, Json, Message, Part, ResumeEntry, StoredEvent, ThreadView, UserMessage } from "../protocol/types";
 import { TOOLS } from "./frontendTools";
 import { RunLayout } from "./runLayout";
 import { RunTree } from "./runTree";
@@ -27,17 +27,23 @@ function newRunId(): string {
 /** A request that was refused, as it is shown. */
 export type Problem = { title: string; message: string };
 
+/** An answer that does not match the schema of its interrupt: where in the answer, as a JSON pointer, and why. */
+export type Refusal = { interruptId: string; path: string; text: string };
+
 export class ThreadSession {
   readonly version = signal(0);
   readonly phase = signal<"loading" | "ready" | "failed">("loading");
   readonly isConnected = signal(true);
   readonly problem = signal<Problem | null>(null);
+  readonly refusal = signal<Refusal | null>(null);
   readonly title = signal<string | null>(null);
   readonly isArchived = signal(false);
   /** Results of front-end calls that wait until all calls of the run have one, by call id. */
   readonly results = signal<ReadonlyMap<string, string>>(new Map());
 
   conversation = new Conversation();
+  /** The interrupts whose answers are on their way: their forms stay until the server has accepted them. */
+  answering: readonly Interrupt[] = [];
   tree = new RunTree();
   layouts = new Map<string, RunLayout>();
   /** The last run of the branch that is shown. */
@@ -346,6 +352,8 @@ export class ThreadSession {
     const { resume, state = this.conversation.state } = options;
     const { conversation, tip, isPinned } = this;
     this.problem.value = null;
+    this.refusal.value = null;
+    this.answering = resume === undefined ? [] : conversation.interrupts;
     this.#isStarting = true;
     this.conversation = new Conversation({ messages, state });
     this.tree.add(runId, parent, "running");
@@ -371,11 +379,14 @@ export class ThreadSession {
       this.isPinned = isPinned;
       this.tree.remove(runId);
       this.#isStarting = false;
-      this.#report(resume === undefined ? "The message was not sent" : "The answer was not sent", error);
+      this.answering = [];
+      this.refusal.value = refusalOf(error, resume ?? []);
+      if (this.refusal.value === null) this.#report(resume === undefined ? "The message was not sent" : "The answer was not sent", error);
       this.#changed();
       return false;
     }
     this.results.value = new Map();
+    this.answering = [];
     this.#isStarting = false;
     this.#isStored = true;
     this.#stream?.abort();
@@ -453,4 +464,12 @@ export class ThreadSession {
     };
     this.#frame = window.setTimeout(draw, 16);
   }
+}
+
+/** Read from an error which answer the server refused, and why; null if it refused something else. */
+function refusalOf(error: unknown, answers: readonly ResumeEntry[]): Refusal | null {
+  if (!(error instanceof ApiError) || error.code !== "interrupt_answer_invalid") return null;
+  const [, index, path = ""] = /^\/resume\/(\d+)\/payload(.*)$/.exec(error.path ?? "") ?? [];
+  const answer = answers[Number(index)];
+  return answer === undefined ? null : { interruptId: answer.interruptId, path, text: `The server refuses it: ${error.message.replace(/^.*?responseSchema: /s, "")}.` };
 }
