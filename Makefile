@@ -19,7 +19,7 @@ QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_mem
 
 # All that the targets below install, npm beside pip: for .ci/run. Each target installs what it needs by itself, too.
 install:
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(VENV)/.frontends recipes node web
+	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target $(ENV) recipes node web
 
 # The page is built while the server runs, if npm is present. The server says when it is ready.
 run: $(RUN_ENV)
@@ -89,7 +89,7 @@ peers: $(ENV) node
 
 # Installs the packages of examples/frontends (about 1.2 GB, most of it CopilotKit's) and drives the pages in Chromium.
 # ARGS="--short" plays a few scenarios on each and leaves docs/frontends.md alone.
-frontends: $(VENV)/.frontends web
+frontends: $(ENV) web
 	PYTHONPATH=tests/support $(BIN)/python tests/frontends/frontends_matrix.py $(ARGS)
 	AGUILA_FRONTENDS=$(if $(findstring --short,$(ARGS)),short,all) $(BIN)/pytest -q $(if $(findstring --short,$(ARGS)),-n 2) tests/frontends
 
@@ -97,7 +97,7 @@ recipes:
 	@if command -v npm >/dev/null; then $(PYTHON) tests/frontends/recipes.py; fi
 
 # Takes the pictures of README.md and docs/ again: the page in Chromium, aguila chat and aguila check as SVG.
-pictures: $(VENV)/.frontends web
+pictures: $(ENV) web
 	PYTHONPATH=tests/support:tests/frontends $(BIN)/python scripts/pictures.py
 
 # Every test that runs with each store, on PostgreSQL only. AGUILA_POSTGRES=dsn uses a running server. If PgBouncer is
@@ -130,10 +130,6 @@ $(ENV): $(RUN_ENV) requirements/runtime.txt requirements/test.txt requirements/c
 
 $(VENV)/.bench: $(ENV) requirements/bench.txt
 	$(PIP) --quiet -r requirements/bench.txt
-	@touch $@
-
-$(VENV)/.frontends: $(ENV) requirements/frontends.txt
-	$(PIP) --quiet -r requirements/frontends.txt
 	@touch $@
 
 # Without Node the interop tests say so: they are skipped, or fail when CI=true.

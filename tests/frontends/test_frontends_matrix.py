@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-pytest.importorskip("playwright", reason="only `make frontends` installs playwright")
-
 import recipes
 from front_ends import FrontEnd
 from frontends_matrix import FRONT_ENDS, PAGE, SHORT, SHORT_FRONT_ENDS, Cell, document, main

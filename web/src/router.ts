@@ -21,12 +21,16 @@ export function hrefOf(page: "chat" | "inspect", ...ids: (string | null | undefi
   return ["#", page, ...ids.filter((id) => id != null).map((id) => encodeURIComponent(id))].join("/");
 }
 
-/** Go to a route. With `replace` the current history entry is replaced. */
+/**
+ * Go to a route. With `replace` the current history entry is replaced, unless the user is on the way to another route:
+ * the address of a link that was clicked is set before its event arrives here.
+ */
 export function navigate(href: string, { replace = false } = {}): void {
   if (!replace) {
     location.hash = href;
     return;
   }
+  if (location.hash !== hash.peek()) return;
   history.replaceState(null, "", href);
   hash.value = location.hash;
 }

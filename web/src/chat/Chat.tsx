@@ -7,7 +7,7 @@ import { agentInfo } from "../agentInfo";
 import { Icon, type IconName, Mark } from "../Icon";
 import { deleteThread, token, updateThread } from "../protocol/api";
 import type { Json } from "../protocol/types";
-import { hrefOf, navigate } from "../router";
+import { hrefOf, navigate, route } from "../router";
 import { type Attachment, attach, Composer } from "./Composer";
 import { isObject, parseJson } from "./format";
 import { setPageColour } from "./frontendTools";
@@ -17,34 +17,47 @@ import { ThreadSession } from "./session";
 import { useFocusAfter } from "./useFocusAfter";
 import { refreshThreads, ThreadList, threads } from "./ThreadList";
 
-/** Draw the chat on one thread; without an id, on a new one. */
+/** Draw the chat on the thread and the branch that the route names; without a thread, on a new one. */
 export function Chat({ thread, run }: { thread: string | null; run: string | null }) {
-  const [session, setSession] = useState<ThreadSession | null>(null);
   const [isListOpen, setListOpen] = useState(false);
-  const current = useRef<{ session: ThreadSession; secret: string | null } | null>(null);
-  const secret = token.value;
-  // Before the browser handles the next key: with another token or thread, it must not reach the session that is left.
-  useLayoutEffect(() => {
-    setListOpen(false);
-    // A new thread gets its address with its first message: that is the same session.
-    if (thread !== null && current.current?.session.id === thread && current.current.secret === secret) return;
-    current.current?.session.close();
-    const made = new ThreadSession(thread ?? `thread-${crypto.randomUUID()}`, () => void refreshThreads());
-    current.current = { session: made, secret };
-    void made.open(run, thread === null);
-    setSession(made);
-    void refreshThreads();
-  }, [thread, secret]);
-  useEffect(() => () => current.current?.session.close(), []);
+  const session = useSession(thread, run);
+  useEffect(() => setListOpen(false), [session]);
   return (
     <div class={`chat ${isListOpen ? "has-list" : ""}`}>
       <ThreadList current={thread} />
-      {session !== null && <Thread key={session.id} session={session} isNew={thread === null} onList={() => setListOpen(!isListOpen)} isListOpen={isListOpen} />}
+      <Thread key={session.id} session={session} onList={() => setListOpen(!isListOpen)} isListOpen={isListOpen} />
     </div>
   );
 }
 
-function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession; isNew: boolean; onList: () => void; isListOpen: boolean }) {
+/**
+ * Return the open session of a route. It follows from the route and the token alone: the session of the last drawing
+ * is kept if it is theirs, and no effect brings the two into step. A session changes the route when its user acts.
+ */
+function useSession(thread: string | null, run: string | null): ThreadSession {
+  const held = useRef<{ session: ThreadSession; secret: string | null } | null>(null);
+  const secret = token.value;
+  const last = held.current;
+  // A new thread gets its address with its first message: that is the same session.
+  const isKept = last !== null && last.secret === secret && (thread === null ? last.session.isNew : last.session.id === thread);
+  if (!isKept) {
+    const session: ThreadSession = new ThreadSession(thread, run, {
+      onChange: () => void refreshThreads(),
+      onMove: (to) => navigate(hrefOf("chat", session.id, to), { replace: true }),
+    });
+    held.current = { session, secret };
+  }
+  const { session } = held.current!;
+  // Before the browser handles the next key: with another token or thread, it must not reach the session that is left.
+  useLayoutEffect(() => {
+    void session.open();
+    return () => session.close();
+  }, [session]);
+  useLayoutEffect(() => session.pin(run), [session, run]);
+  return session;
+}
+
+function Thread({ session, onList, isListOpen }: { session: ThreadSession; onList: () => void; isListOpen: boolean }) {
   session.version.value; // drawn again with every change of the session
   const attachments = useSignal<readonly Attachment[]>([]);
   const [isDropping, setDropping] = useState(false);
@@ -53,7 +66,6 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
   const interrupts = isRunning ? session.answering : conversation.interrupts;
   const asked = new Set(interrupts.map((interrupt) => interrupt.toolCallId));
   const pending = isRunning ? [] : conversation.pendingToolCalls.filter((id) => !asked.has(id));
-  useRoute(session, isNew);
   const listed = threads.value.find((thread) => thread.threadId === session.id);
   useEffect(() => {
     // Another tab may have renamed or archived the thread.
@@ -85,7 +97,7 @@ function Thread({ session, isNew, onList, isListOpen }: { session: ThreadSession
         attach(session, attachments, event.dataTransfer?.files ?? []);
       }}
     >
-      <ThreadHeader session={session} isNew={isNew} onList={onList} isListOpen={isListOpen} />
+      <ThreadHeader session={session} onList={onList} isListOpen={isListOpen} />
       <div class="scroll" ref={log}>
         <div class="column">
           <div role="log" aria-label="Messages" aria-busy={isRunning} class="messages">
@@ -152,13 +164,13 @@ function Welcome({ session }: { session: ThreadSession }) {
 
 // The header of a thread
 
-function ThreadHeader({ session, isNew, onList, isListOpen }: { session: ThreadSession; isNew: boolean; onList: () => void; isListOpen: boolean }) {
+function ThreadHeader({ session, onList, isListOpen }: { session: ThreadSession; onList: () => void; isListOpen: boolean }) {
   session.version.value;
   const [isRenaming, setRenaming] = useState(false);
   const renameButton = useFocusAfter(isRenaming);
   const [isStateOpen, setStateOpen] = useState(false);
   const dialog = useRef<HTMLDialogElement>(null);
-  const isEmpty = isNew && session.conversation.messages.length === 0;
+  const isEmpty = session.isNew;
   const change = async (title: string, action: () => Promise<void>) => {
     try {
       await action();
@@ -215,7 +227,7 @@ function ThreadHeader({ session, isNew, onList, isListOpen }: { session: ThreadS
                 dialog.current?.close();
                 void change("The thread was not deleted", async () => {
                   await deleteThread(session.id);
-                  navigate(hrefOf("chat"));
+                  if (route.peek().thread === session.id) navigate(hrefOf("chat"));
                 });
               }}
             >
@@ -278,20 +290,6 @@ function StatePanel({ state }: { state: Json }) {
 }
 
 // Effects
-
-/**
- * Keep the address in step: a new thread gets one with its first message, a branch that is not the latest is named.
- * Before the messages are painted, so that a reload at any moment shows what was shown.
- */
-function useRoute(session: ThreadSession, isNew: boolean): void {
-  const hasMessages = session.conversation.messages.length > 0;
-  const pinned = session.isPinned ? session.tip : null;
-  useLayoutEffect(() => {
-    if (isNew && !hasMessages) return;
-    const href = hrefOf("chat", session.id, pinned);
-    if (location.hash !== href) navigate(href, { replace: true });
-  }, [isNew && !hasMessages, pinned, session]);
-}
 
 /** Execute calls of front-end tools that need nobody, if this tab started the run that made them. */
 function useOwnCalls(session: ThreadSession, pending: readonly string[]): void {

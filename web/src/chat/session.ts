@@ -24,6 +24,14 @@ function newRunId(): string {
   return `run-${crypto.randomUUID()}`;
 }
 
+/** What a session tells the page. */
+export type SessionHooks = {
+  /** The list of threads has changed. */
+  onChange: () => void;
+  /** The session shows another branch, or has become a thread of the server: its address names this run, or none. */
+  onMove: (run: string | null) => void;
+};
+
 /** A request that was refused, as it is shown. */
 export type Problem = { title: string; message: string };
 
@@ -31,6 +39,9 @@ export type Problem = { title: string; message: string };
 export type Refusal = { interruptId: string; path: string; text: string };
 
 export class ThreadSession {
+  readonly id: string;
+  /** Whether no message was sent yet in a thread that the page has made up: it has no address. */
+  isNew: boolean;
   readonly version = signal(0);
   readonly phase = signal<"loading" | "ready" | "failed">("loading");
   readonly isConnected = signal(true);
@@ -48,8 +59,8 @@ export class ThreadSession {
   layouts = new Map<string, RunLayout>();
   /** The last run of the branch that is shown. */
   tip: string | null = null;
-  /** Whether another branch than the latest is shown, so that new runs elsewhere do not replace it. */
-  isPinned = false;
+  /** The run that the address names: its branch is shown, and new runs elsewhere do not replace it. */
+  pinned: string | null;
   /** Runs that this tab started: it executes their front-end calls. */
   readonly ownRuns = new Set<string>();
 
@@ -67,19 +78,25 @@ export class ThreadSession {
   #stream: AbortController | null = null;
   #wake: (() => void) | null = null;
   #frame = 0;
+  #loads = 0;
 
+  /** Without an id, the session is that of a new thread. */
   constructor(
-    readonly id: string,
-    readonly onChange: () => void,
+    thread: string | null,
+    run: string | null,
+    readonly hooks: SessionHooks,
   ) {
-    news.addEventListener("message", this.#onNews);
-    document.addEventListener("visibilitychange", this.#onVisible);
+    this.id = thread ?? `thread-${crypto.randomUUID()}`;
+    this.isNew = thread === null;
+    this.pinned = run;
   }
 
-  /** Load the thread, unless it is new, and follow it. `run` shows the branch that ends with it. */
-  async open(run: string | null, isNew: boolean): Promise<void> {
-    if (isNew) this.phase.value = "ready";
-    else await this.#load(run);
+  /** Load the thread, unless it is new, and follow it until it is closed. */
+  async open(): Promise<void> {
+    news.addEventListener("message", this.#onNews);
+    document.addEventListener("visibilitychange", this.#onVisible);
+    if (this.isNew) this.phase.value = "ready";
+    else await this.#load(this.pinned);
     void this.#follow();
   }
 
@@ -191,11 +208,17 @@ export class ThreadSession {
     }
   }
 
-  /** Show the branch that ends with a run. */
-  async show(run: string): Promise<void> {
+  /** Go to the branch that continues a run. */
+  show(run: string): void {
     const leaf = this.tree.leaf(run);
-    this.isPinned = leaf !== this.tree.latest?.runId;
-    await this.#load(leaf);
+    this.hooks.onMove(leaf === this.tree.latest?.runId ? null : leaf);
+  }
+
+  /** Show the branch that the address names by its last run; null names the latest branch. */
+  pin(run: string | null): void {
+    if (run === this.pinned) return;
+    this.pinned = run;
+    void this.#load(run);
   }
 
   /** Show a problem. */
@@ -206,11 +229,19 @@ export class ThreadSession {
   // Loading and following
 
   async #load(run: string | null): Promise<void> {
+    const load = ++this.#loads;
     try {
-      this.#seed(await getThread(this.id, run ?? undefined));
+      const view = await getThread(this.id, run ?? undefined);
+      if (load !== this.#loads) return; // another branch was chosen meanwhile
+      this.#seed(view);
       this.phase.value = "ready";
     } catch (error) {
+      if (load !== this.#loads) return;
       if (error instanceof ApiError && error.status === 404) {
+        if (run !== null && run === this.pinned) {
+          this.#move(null); // the thread has no such run
+          return this.#load(null);
+        }
         this.phase.value = "ready"; // a new thread
       } else if (error instanceof ApiError && error.status === 0) {
         this.isConnected.value = false;
@@ -228,7 +259,6 @@ export class ThreadSession {
     this.conversation = new Conversation(view);
     this.tree = new RunTree(view.runs);
     this.tip = view.tip;
-    this.isPinned = view.tip !== null && view.tip !== this.tree.latest?.runId;
     this.title.value = view.title;
     this.isArchived.value = view.archived;
     this.results.value = new Map();
@@ -293,7 +323,7 @@ export class ThreadSession {
       this.#seq = 0;
       this.#cursor = "0";
       this.layouts.clear();
-      return this.#load(null);
+      return this.#load(this.pinned);
     }
     if (status === 404) {
       if (this.#isStarting) return this.#pause(200);
@@ -328,7 +358,7 @@ export class ThreadSession {
       if (isNew) {
         node.status = "running";
         // A run of another tab or client: its user message is not in the log.
-        if (event.runId !== this.tip && !this.isPinned) loading = this.#load(event.runId);
+        if (event.runId !== this.tip && this.pinned === null) loading = this.#load(event.runId);
       }
     }
     const run = this.#logRun;
@@ -341,7 +371,7 @@ export class ThreadSession {
     if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") {
       const node = this.tree.get(run);
       if (node !== undefined && isNew) node.status = event.type === "RUN_ERROR" ? "error" : (event.outcome?.type ?? "success");
-      if (isNew) this.onChange();
+      if (isNew) this.hooks.onChange();
     }
     return loading;
   }
@@ -350,7 +380,7 @@ export class ThreadSession {
   async #start(runId: string, messages: Message[], parent: string | null, options: { resume?: ResumeEntry[]; state?: Json } = {}): Promise<boolean> {
     if (this.isRunning) return false;
     const { resume, state = this.conversation.state } = options;
-    const { conversation, tip, isPinned } = this;
+    const { conversation, tip, pinned } = this;
     this.problem.value = null;
     this.refusal.value = null;
     this.answering = resume === undefined ? [] : conversation.interrupts;
@@ -359,7 +389,9 @@ export class ThreadSession {
     this.tree.add(runId, parent, "running");
     this.ownRuns.add(runId);
     this.tip = runId;
-    this.isPinned = false;
+    this.isNew = false;
+    this.#loads++;
+    this.#move(null);
     this.#changed();
     const input = {
       threadId: this.id,
@@ -376,7 +408,7 @@ export class ThreadSession {
     } catch (error) {
       this.conversation = conversation;
       this.tip = tip;
-      this.isPinned = isPinned;
+      this.#move(pinned);
       this.tree.remove(runId);
       this.#isStarting = false;
       this.answering = [];
@@ -392,7 +424,7 @@ export class ThreadSession {
     this.#stream?.abort();
     this.#wake?.();
     news.postMessage(this.id);
-    this.onChange();
+    this.hooks.onChange();
     return true;
   }
 
@@ -420,13 +452,19 @@ export class ThreadSession {
     } catch (error) {
       if (!(error instanceof ApiError)) throw error; // without a title the thread is listed by its id
     }
-    this.onChange();
+    this.hooks.onChange();
   }
 
   #report(title: string, error: unknown): void {
     const text = error instanceof Error ? error.message : String(error);
     const message = error instanceof ApiError && error.status !== 0 ? `${text} (${error.status} ${error.code})` : text;
     this.problem.value = { title, message };
+  }
+
+  /** Change the address of what is shown, at the same time as what is shown. */
+  #move(run: string | null): void {
+    this.pinned = run;
+    if (!this.#isClosed) this.hooks.onMove(run);
   }
 
   // Waiting and drawing
