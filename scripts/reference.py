@@ -1,7 +1,8 @@
-"""Write docs/reference/ from the wire types; ``--check`` fails if a page is out of date.
+"""Write docs/reference/ from the wire types and the source; ``--check`` fails if a page is out of date.
 
 Members, types and optionality come from ``aguila.protocol``, examples from the real encoder. The meaning of each member
 and the rule ids of each type are written here. A member without a meaning, and a type without rules, is an error.
+``reference_python`` writes the pages about functions and classes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from types import ModuleType, UnionType
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+import reference_python
 
 from aguila.codec import encode
 from aguila.protocol import _base, capabilities, events, legacy, messages, parts, patch, run
@@ -564,12 +566,13 @@ def write_index() -> str:
     lines = [
         "# Reference",
         "",
-        "Every type of `aguila.protocol`, with its JSON.",
+        "Every type of `aguila.protocol`, with its JSON, and the Python of `aguila.chat` and `aguila.codec`.",
         "",
         "<!-- Written by scripts/reference.py. -->",
         "",
     ]
-    lines += [f"- [{title}]({page}.md): {introduction}" for page, (title, introduction, _) in PAGES.items()]
+    pages = PAGES | reference_python.PAGES
+    lines += [f"- [{title}]({page}.md): {introduction}" for page, (title, introduction, _) in pages.items()]
     lines += [
         "",
         "The state of a thread is any JSON value: the agent defines its schema, and the protocol only carries it.",
@@ -580,7 +583,9 @@ def write_index() -> str:
 
 def main() -> None:
     """Write the pages, or check them."""
-    pages = {f"{page}.md": write_page(page) for page in PAGES} | {"README.md": write_index()}
+    pages = {f"{page}.md": write_page(page) for page in PAGES}
+    pages |= {f"{page}.md": reference_python.write_page(page) for page in reference_python.PAGES}
+    pages["README.md"] = write_index()
     stale = [
         name for name, text in pages.items() if not (FOLDER / name).exists() or (FOLDER / name).read_text() != text
     ]

@@ -17,12 +17,13 @@ from aguila.chat import (
     InterruptRequestContent,
     InterruptResponseContent,
     TextContent,
+    UriContent,
     as_response_contents,
     as_resume_entries,
     event_content,
 )
 from aguila.chat.interrupts import read_answer, read_interrupt, write_answer, write_interrupt
-from aguila.codec import encode_event
+from aguila.codec import encode, encode_event
 from aguila.errors import DecodeError
 from aguila.protocol import CustomEvent, Event, Interrupt, MessagesSnapshotEvent, ResumeEntry, UserMessage, replace
 from aguila.protocol.legacy import LegacyEvent, MetaEvent, ThinkingStartEvent, ThinkingTextMessageContentEvent
@@ -58,15 +59,24 @@ def test_every_type_has_a_media_type_of_its_own() -> None:
     [
         DataContent(b"{}", "application/json"),
         DataContent(b"{}", "application/ag-ui+json"),
-        DataContent(b"{}", "application/ag-ui.custom"),
+        DataContent(b"{}", None),
+        DataContent(b"{}"),
+        UriContent("https://example.com/a"),
         TextContent("x"),
         "text",
         None,
     ],
 )
-def test_another_type_gives_none(content: Any) -> None:
+def test_another_type_or_none_gives_none(content: Any) -> None:
     assert event_content.try_get(content) is None
     assert not event_content.is_event(content)
+
+
+def test_an_event_content_is_recognised_without_the_suffix_json() -> None:
+    event = CustomEvent(name="x", value=1)
+    content = DataContent(encode(event), "application/ag-ui.custom")
+    assert event_content.is_event(content)
+    assert event_content.try_get(content) == event
 
 
 @pytest.mark.parametrize(

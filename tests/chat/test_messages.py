@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from builders import user
@@ -30,7 +30,7 @@ from aguila.chat import (
 )
 from aguila.chat.from_chat import messages as from_chat_messages
 from aguila.chat.to_chat import messages as to_chat_messages
-from aguila.codec import Notice
+from aguila.codec import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
     ActivityMessage,
@@ -67,9 +67,14 @@ def to_chat(*messages: Message, notices: list[Notice] | None = None) -> list[Cha
     return as_chat_messages(messages, warn=[].append if notices is None else notices.append)
 
 
-def from_chat(*messages: ChatMessage, notices: list[Notice] | None = None) -> list[Message]:
+def from_chat(
+    *messages: ChatMessage,
+    notices: list[Notice] | None = None,
+    unsupported: Literal["raise", "drop"] = "raise",
+) -> list[Message]:
     ids = iter(f"new-{n}" for n in range(100))
-    return as_agui_messages(messages, new_id=lambda: next(ids), warn=[].append if notices is None else notices.append)
+    warn: Warn = [].append if notices is None else notices.append
+    return as_agui_messages(messages, unsupported=unsupported, new_id=lambda: next(ids), warn=warn)
 
 
 def round_trip(*messages: Message) -> list[Message]:
@@ -527,7 +532,9 @@ def test_loss_own_properties_and_contents_that_travel_otherwise() -> None:
     notices: list[Notice] = []
     chat = ChatMessage("assistant", [call, *elsewhere], message_id="m", additional_properties={"mine": 1})
     answers = ChatMessage("user", [ApprovalResponseContent("i", True), InterruptResponseContent("j", 1)])
-    assert to_chat(*from_chat(chat, answers, notices=notices)) == [ChatMessage("assistant", [call], message_id="m")]
+    assert to_chat(*from_chat(chat, answers, notices=notices, unsupported="drop")) == [
+        ChatMessage("assistant", [call], message_id="m")
+    ]
     assert len(notices) == 6
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from chats.chat_streams import chat_update, of_type, run_input, stream, updates_of, without_boundaries
 
+from aguila.agent import Run
 from aguila.chat import (
     ApprovalRequestContent,
     ChatMessage,
@@ -208,6 +209,15 @@ def test_2699_replayed_parallel_calls_are_one_message_and_their_results_follow()
     assert [m.message_id for m in view.messages] == ["m1", "t-c1", "t-c2", "t-c3", "u"]
     # and the stored history is what it was
     assert as_agui_messages(as_chat_messages(stored)) == stored
+
+
+def test_2699_as_chat_messages_keeps_the_order_and_names_the_function_that_repairs_it() -> None:
+    stored: list[Message] = [assistant("c1", "m1"), UserMessage(id="u", content="and?"), tool("c1")]
+    chat = as_chat_messages(stored)
+    assert [message.message_id for message in chat] == ["m1", "u", "t-c1"]
+    assert [message.message_id for message in provider_history(chat).messages] == ["m1", "t-c1", "u"]
+    for convert in (as_chat_messages, Run.chat_messages):
+        assert "provider_history" in (convert.__doc__ or "")
 
 
 def test_2699_sequential_calls_stay_pairs() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import subprocess
@@ -12,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aguila import protocol
+from aguila import chat, codec, protocol
 from aguila.codec import decode, decode_event
 from aguila.protocol import capabilities, events, legacy, messages, parts, patch, run
 
@@ -86,6 +87,25 @@ def test_every_patch_operation_is_listed():
             text = section("patch", name)
             example: dict[str, Any] = json.loads(re.search(r"```json\n(.*?)```", text, re.DOTALL)[1])  # type: ignore[index]
             assert set(example) == set(kind.__annotations__)
+
+
+@pytest.mark.parametrize(("page", "module"), [("chat", chat), ("codec", codec)], ids=["chat", "codec"])
+def test_every_public_function_and_class_has_a_section_with_its_docstring(page: str, module: Any):
+    public = {name: getattr(module, name) for name in module.__all__}
+    documented = {name: one for name, one in public.items() if inspect.isfunction(one) or inspect.isclass(one)}
+    assert documented
+    for name, value in documented.items():
+        first = value.__doc__.replace("``", "`").split("\n")[0]
+        assert first in section(page, name)
+
+
+def test_the_functions_that_convert_messages_are_found_in_the_reference():
+    assert "def as_chat_messages(messages: Iterable[Message]" in section("chat", "as_chat_messages")
+    assert 'unsupported: Literal["raise", "drop"] = "raise"' in section("chat", "as_agui_messages")
+    assert "def parts_of(content: Message | str" in section("codec", "parts_of")
+    assert "### EventDecoder.feed\n" in section("codec", "EventDecoder")
+    assert "`media_type`" in section("chat", "DataContent")
+    assert "### ChatMessage.text\n" in section("chat", "ChatMessage")
 
 
 def test_every_exported_wire_type_has_a_section():

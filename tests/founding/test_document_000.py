@@ -79,6 +79,13 @@ def test_data_without_a_mime_type_is_of_no_known_type() -> None:
     assert read_part(data=BASE64).media_type == "application/octet-stream"
 
 
+def test_data_content_without_a_media_type_is_written_with_that_of_unknown_data() -> None:
+    (message,) = as_agui_messages([ChatMessage("user", [DataContent(b"x", None)], "u")])
+    assert json.loads(encode(message))["content"] == [
+        {"type": "document", "source": {"type": "data", "value": "eA==", "mimeType": "application/octet-stream"}}
+    ]
+
+
 async def test_an_upload_without_a_mime_type_reaches_the_agent_with_its_own() -> None:
     async def agent(run: Any) -> Any:
         (message,) = await run.chat_messages()

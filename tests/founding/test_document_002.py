@@ -10,17 +10,20 @@ import pytest
 
 from aguila.chat import (
     ChatMessage,
+    Content,
     DataContent,
     ErrorContent,
     HostedFileContent,
+    InterruptRequestContent,
     TextContent,
     UriContent,
+    UsageContent,
     as_agui_messages,
     as_chat_messages,
 )
-from aguila.codec import decode, encode
+from aguila.codec import Notice, decode, encode
 from aguila.errors import DecodeError, EncodeError
-from aguila.protocol import UserMessage
+from aguila.protocol import TokenUsage, UserMessage
 
 PNG = b"\x89PNG"
 
@@ -78,7 +81,25 @@ def test_content_that_cannot_be_expressed_is_an_error_that_names_it() -> None:
 
     with pytest.raises(EncodeError, match="ReasoningContent"):
         as_agui_messages([ChatMessage("user", [ReasoningContent("hm")])])
-    assert as_agui_messages([ChatMessage("user", [ErrorContent("no")])], warn=[].append) == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [UsageContent(TokenUsage(input_tokens=1)), ErrorContent("no"), InterruptRequestContent("i", message="Why?")],
+    ids=lambda content: type(content).__name__,
+)
+def test_user_content_that_no_message_has_raises_with_index_and_kind_or_is_dropped_with_a_notice(
+    content: Content,
+) -> None:
+    chat = [ChatMessage("user", "a", "u1"), ChatMessage("user", [TextContent("b"), content], "u2")]
+    with pytest.raises(EncodeError, match=f"user cannot contain {type(content).__name__}; .* at '/1'"):
+        as_agui_messages(chat)
+    notices: list[Notice] = []
+    kept = as_agui_messages(chat, unsupported="drop", warn=notices.append)
+    assert kept == [UserMessage(id="u1", content="a"), UserMessage(id="u2", content="b")]
+    (notice,) = notices
+    assert notice.path == "/1"
+    assert type(content).__name__ in notice.message
 
 
 def test_a_hosted_file_without_a_type_is_written_without_one() -> None:

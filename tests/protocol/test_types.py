@@ -12,6 +12,7 @@ import pytest
 
 import aguila.protocol as protocol
 from aguila.protocol import (
+    ActivityMessage,
     AssistantMessage,
     CustomEvent,
     DataSource,
@@ -25,6 +26,7 @@ from aguila.protocol import (
     TextMessageContentEvent,
     TextPart,
     ToolCall,
+    ToolMessage,
     UserMessage,
     is_plain_text,
     legacy,
@@ -158,6 +160,15 @@ def test_every_struct_is_frozen_closed_and_keyword_only(cls: Any) -> None:
 def test_a_field_without_a_value_is_none() -> None:
     assert AssistantMessage(id="m").content is None
     assert CustomEvent(name="n", value=None).metadata is None
+
+
+def test_a_message_reads_as_parts_whatever_its_role() -> None:
+    image = ImagePart(source=DataSource(value="", mime_type="image/png"))
+    assert parts_of(UserMessage(id="u", content=[image])) == [image]
+    assert parts_of(UserMessage(id="u", content="hi")) == [TextPart(text="hi")]
+    assert parts_of(ToolMessage(id="t", tool_call_id="c", content=[image])) == [image]
+    assert parts_of(AssistantMessage(id="a")) == []
+    assert parts_of(ActivityMessage(id="v", activity_type="PLAN", content={"n": 1})) == []
 
 
 def test_content_reads_as_parts_however_it_was_spelled() -> None:

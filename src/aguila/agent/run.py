@@ -166,6 +166,9 @@ class Run(RunAPI):
 
         The default is the messages of the run. Content that chat messages cannot express is left out with a notice. A
         file that cannot be loaded stays a reference, with a notice. URLs are never fetched.
+
+        The order is that of the messages. Before you send them to a model, call ``aguila.chat.provider_history`` on
+        the result: it puts each result directly after its call and leaves no call without one, as models require.
         """
         return await read_conversation(self.messages if messages is None else messages, self._services)
 

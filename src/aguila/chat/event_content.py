@@ -1,4 +1,4 @@
-"""AG-UI events as chat contents: data of type ``application/ag-ui.<type>+json``.
+"""AG-UI events as chat contents: data of type ``application/ag-ui.<type>+json``. It is read without ``+json`` too.
 
 For agents that use chat types and need an event that chat types cannot express. ``as_event_stream`` sends such an event
 unchanged. Import the module: ``event_content.create(event)``.
@@ -17,7 +17,7 @@ from aguila.protocol.legacy import LegacyEvent
 
 _RETIRED: dict[str, type[LegacyEvent]] = {cls.type: cls for cls in get_args(LegacyEvent)}
 
-_MEDIA_TYPE = re.compile(r"application/ag-ui\.([a-z0-9_]+)\+json\s*(?:;.*)?\Z", re.IGNORECASE | re.DOTALL)
+_MEDIA_TYPE = re.compile(r"application/ag-ui\.([a-z0-9_]+)(?:\+json)?\s*(?:;.*)?\Z", re.IGNORECASE | re.DOTALL)
 
 
 def create(event: Event | LegacyEvent) -> DataContent:

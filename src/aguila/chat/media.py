@@ -108,12 +108,7 @@ def read_part(part: ContentPart | BinaryInputContent) -> Content:
         media_type = own_type if media_type is None else media_type
     else:
         data = decode_base64(source.value)
-    return DataContent(
-        data,
-        OCTET_STREAM if media_type is None else media_type,
-        additional_properties=properties,
-        raw_representation=part,
-    )
+    return DataContent(data, media_type, additional_properties=properties, raw_representation=part)
 
 
 def _read_marked_part(part: MediaPart) -> Content:
@@ -246,7 +241,8 @@ def _make_source(content: DataContent | UriContent | HostedFileContent) -> PartS
     if isinstance(content, DataContent):
         # Other libraries write a reference to an upload as a DataContent without bytes.
         if content.data == b"" and properties.get(REQUIRES_RESOLUTION) is True and CONTENT_ID in properties:
-            return FileSource(value=properties[CONTENT_ID], mime_type=media_type)
+            known_type = None if media_type == OCTET_STREAM else media_type  # else that of the upload would not count
+            return FileSource(value=properties[CONTENT_ID], mime_type=known_type)
         return _data_source(content.data, media_type)
     if content.uri[:5].lower() != "data:":
         return UrlSource(value=content.uri, mime_type=media_type)

@@ -56,10 +56,26 @@ class ReasoningContent(Content, frozen=True, eq=False):
 
 
 class DataContent(Content, frozen=True, eq=False):
-    """The bytes of a file."""
+    """The bytes of a file. Without a media type it is ``application/octet-stream``."""
 
     data: bytes
     media_type: str = OCTET_STREAM
+
+    if TYPE_CHECKING:  # msgspec makes the constructor, which also accepts None as the media type
+
+        def __init__(
+            self,
+            data: bytes,
+            media_type: str | None = None,
+            *,
+            additional_properties: Properties = ...,
+            raw_representation: Any = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        media_type: str | None = self.media_type
+        if media_type is None or media_type == "":
+            msgspec.structs.force_setattr(self, "media_type", OCTET_STREAM)
 
 
 class UriContent(Content, frozen=True, eq=False):

@@ -17,7 +17,8 @@ from aguila.agent.handles import ReasoningHandle, TextHandle
 from aguila.agent.run_api import RunAPI
 from aguila.codec.json.values import is_object
 from aguila.protocol import TokenUsage, ToolMessage, UserMessage
-from aguila.protocol.parts import DataSource, ImagePart, TextPart, parts_of
+from aguila.protocol.messages import parts_of
+from aguila.protocol.parts import DataSource, ImagePart, TextPart
 
 PACE = 0.02
 """Seconds between words: about as fast as a model writes."""

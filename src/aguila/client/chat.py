@@ -275,7 +275,13 @@ class ChatStream:
             written = [
                 message
                 for original, rest in wanted
-                for message in as_agui_messages([rest], new_id=self._ids_of(original), warn=self._client.settings.warn)
+                for message in as_agui_messages(
+                    [rest],
+                    # Messages of the agent may be made of its updates, which have usage and errors too.
+                    unsupported="raise" if rest.role == "user" else "drop",
+                    new_id=self._ids_of(original),
+                    warn=self._client.settings.warn,
+                )
             ]
             ours = self._options.history.server_ids
             if ours:

@@ -92,6 +92,7 @@ from aguila.protocol.messages import (
     ToolCall,
     ToolMessage,
     UserMessage,
+    parts_of,
 )
 from aguila.protocol.parts import (
     AudioPart,
@@ -106,7 +107,6 @@ from aguila.protocol.parts import (
     UrlSource,
     VideoPart,
     is_plain_text,
-    parts_of,
 )
 from aguila.protocol.patch import (
     AddOperation,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal
 
 from aguila.protocol._base import Identified, Maybe, Metadata, Phantom, Tagged, Wire
-from aguila.protocol.parts import ContentPart
+from aguila.protocol.parts import ContentPart, TextPart
 
 Role = Literal["developer", "system", "assistant", "user", "tool", "activity", "reasoning"]
 """The roles of messages."""
@@ -111,3 +112,17 @@ Message = (
     DeveloperMessage | SystemMessage | AssistantMessage | UserMessage | ToolMessage | ActivityMessage | ReasoningMessage
 )
 """Any message, identified by its role."""
+
+
+def parts_of(content: Message | str | Sequence[ContentPart] | None) -> list[ContentPart]:
+    """Return a message, or the content of one, as a list of parts.
+
+    A string is one text part, None is no part. An activity has data instead of parts: its list is empty.
+    """
+    if isinstance(content, BaseMessage):
+        content = None if isinstance(content, ActivityMessage) else content.content
+    if content is None:
+        return []
+    if isinstance(content, str):
+        return [TextPart(text=content)]
+    return list(content)

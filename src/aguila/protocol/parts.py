@@ -1,6 +1,6 @@
 """Multimodal content: parts and their sources (MSG, IN-8).
 
-A user or tool message has a string or a list of parts. ``parts_of`` reads both as a list.
+A user or tool message has a string or a list of parts. ``messages.parts_of`` reads both as a list.
 """
 
 from __future__ import annotations
@@ -84,15 +84,6 @@ MediaPart = ImagePart | AudioPart | VideoPart | DocumentPart
 
 ContentPart = TextPart | ImagePart | AudioPart | VideoPart | DocumentPart
 """A part of multimodal content."""
-
-
-def parts_of(content: str | Sequence[ContentPart] | None) -> list[ContentPart]:
-    """Return content as a list of parts: a string is one text part, None is no part."""
-    if content is None:
-        return []
-    if isinstance(content, str):
-        return [TextPart(text=content)]
-    return list(content)
 
 
 def is_plain_text(content: str | Sequence[ContentPart] | None) -> bool:

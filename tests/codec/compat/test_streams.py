@@ -137,6 +137,32 @@ def test_a_change_of_an_activity_has_the_type_of_its_snapshot_row_3(snapshot: di
     assert events[-1] == {"type": "ACTIVITY_DELTA", "messageId": "a", "activityType": "PLAN", "patch": []}
 
 
+def test_a_patch_of_a_state_that_is_no_object_applies_to_that_state_row_3() -> None:
+    snapshot = {"type": "ACTIVITY_SNAPSHOT", "activityId": "a", "activityType": "PLAN"}
+    delta = {"type": "ACTIVITY_DELTA", "activityId": "a"}
+    patch = [
+        {"op": "replace", "path": "/0", "value": "x"},
+        {"op": "move", "from": "/0", "path": "/1"},
+        {"op": "replace", "path": "", "value": 1},
+    ]
+    events, _ = read(
+        [
+            UNVERSIONED_RUN_STARTED,
+            {**snapshot, "state": ["a", "b"]},
+            {**delta, "delta": patch},
+            {**snapshot, "state": {"n": 1}},
+            {**delta, "delta": patch[:1]},
+        ]
+    )
+    assert events[1]["content"] == {"value": ["a", "b"]}
+    assert events[2]["patch"] == [
+        {"op": "replace", "path": "/value/0", "value": "x"},
+        {"op": "move", "from": "/value/0", "path": "/value/1"},
+        {"op": "replace", "path": "/value", "value": 1},
+    ]
+    assert events[4]["patch"] == patch[:1]
+
+
 def test_observe_is_enough_to_know_the_run_and_its_activities() -> None:
     compat = Compat("standard", [].append)
     for event in (

@@ -1,6 +1,7 @@
 """Convert chat messages to AG-UI messages.
 
-A content that AG-UI cannot express raises ``EncodeError``. Nothing is sent as the text of a Python object.
+A content that a message of its role cannot contain raises ``EncodeError``, or is dropped with a notice on request.
+Nothing is sent as the text of a Python object.
 
 Losses on the way there and back, besides those of ``to_chat.messages``:
 
@@ -9,7 +10,8 @@ the order within an assistant message      becomes reasoning, text (joined), cal
                                            of several encrypted values the first is kept, with a notice
 author name of tool and reasoning          dropped: these messages have no name
 additional properties                      dropped if not in ``property_keys``
-usage, errors, events, questions, answers  dropped with a notice: they are sent as events, outcomes and resume entries
+usage, errors, events, questions, answers  dropped with ``unsupported="drop"``: they are sent as events, outcomes and
+                                           resume entries
 =========================================  ============================================================================
 """
 
@@ -17,20 +19,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final, Literal, get_args
 
 from aguila.chat import event_content
 from aguila.chat.media import write_part, write_parts
 from aguila.chat.property_keys import ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE, METADATA, SUBAGENT_RUN_ID
 from aguila.chat.types import (
-    NOT_IN_MESSAGES,
     ChatMessage,
     Content,
+    DataContent,
     FunctionCallContent,
     FunctionResultContent,
+    HostedFileContent,
     Properties,
     ReasoningContent,
     TextContent,
+    UriContent,
 )
 from aguila.codec import encode
 from aguila.codec.notices import Notice, Warn, log_notice
@@ -54,8 +58,22 @@ def new_message_id() -> str:
     return f"msg_{uuid.uuid4().hex}"
 
 
+SUPPORTED: Final[dict[str, tuple[Any, ...]]] = {
+    "user": (TextContent, DataContent, UriContent, HostedFileContent, *get_args(ContentPart)),
+    "system": (TextContent,),
+    "developer": (TextContent,),
+    "assistant": (TextContent, ReasoningContent, FunctionCallContent, FunctionResultContent),
+    "tool": (FunctionResultContent,),
+}
+"""The contents that a message of each role can have. An event content is in no message."""
+
+
 def as_agui_messages(
-    messages: Iterable[ChatMessage], *, new_id: Callable[[], str] = new_message_id, warn: Warn | None = None
+    messages: Iterable[ChatMessage],
+    *,
+    unsupported: Literal["raise", "drop"] = "raise",
+    new_id: Callable[[], str] = new_message_id,
+    warn: Warn | None = None,
 ) -> list[Message]:
     """Convert a conversation to AG-UI messages.
 
@@ -63,40 +81,60 @@ def as_agui_messages(
     becomes a tool message and each reasoning a reasoning message; the first of the resulting messages keeps the id. The
     encrypted value of a text or result becomes that of its message. ``warn`` receives a notice for everything dropped.
 
-    Raises ``EncodeError`` for an unknown role, and for a content that a message of its role cannot contain.
+    Raises ``EncodeError`` with the index of the message for an unknown role, and for a content that a message of its
+    role cannot contain, such as usage, an error or a question. With ``unsupported="drop"`` such contents are dropped
+    with a notice each, and a message that has no others with them.
     """
-    writer = _Writer(new_id, log_notice if warn is None else warn)
+    writer = _Writer(unsupported == "drop", new_id, log_notice if warn is None else warn)
     return [written for index, message in enumerate(messages) for written in writer.write(message, index)]
 
 
 class _Writer:
-    def __init__(self, new_id: Callable[[], str], warn: Warn) -> None:
+    def __init__(self, drops: bool, new_id: Callable[[], str], warn: Warn) -> None:
+        self._drops = drops
         self._new_id = new_id
         self._warn = warn
 
     def write(self, message: ChatMessage, index: int) -> list[Message]:
+        try:
+            contents = self._supported(message, index)
+            if len(contents) == 0 and len(message.contents) > 0:
+                return []
+            return self._write(message, contents, index)
+        except EncodeError as error:
+            raise EncodeError(error.message, path=f"/{index}{error.path}") from None
+
+    def _supported(self, message: ChatMessage, index: int) -> list[Content]:
+        supported = SUPPORTED.get(message.role)
+        if supported is None:
+            raise EncodeError(f"AG-UI has no messages with role {message.role!r}")
         contents: list[Content] = []
         for content in message.contents:
-            if isinstance(content, NOT_IN_MESSAGES) or event_content.is_event(content):
-                kind = type(content).__name__
-                self._warn(Notice(rule="MSG-1", message=f"dropped {kind}, which is not a message", path=f"/{index}"))
-            else:
+            is_event = event_content.is_event(content)
+            if isinstance(content, supported) and not is_event:
                 contents.append(content)
-        if len(contents) == 0 and len(message.contents) > 0:
-            return []
+                continue
+            kind = "an event content" if is_event else type(content).__name__
+            if not self._drops:
+                raise EncodeError(
+                    f'a message of role {message.role} cannot contain {kind}; unsupported="drop" leaves it out'
+                )
+            text = f"dropped {kind}, which a message of role {message.role} cannot contain"
+            self._warn(Notice(rule="left-out", message=text, path=f"/{index}"))
+        return contents
+
+    def _write(self, message: ChatMessage, contents: list[Content], index: int) -> list[Message]:
         match message.role:
             case "user":
                 parts = write_parts(contents, self._warn, "a user message")
                 return [UserMessage(content=parts, **self._named_fields(message))]
             case "system" | "developer":
                 kind = SystemMessage if message.role == "system" else DeveloperMessage
-                return [kind(content=_join_text(contents, message.role), **self._named_fields(message))]
+                return [kind(content=_join_text(contents), **self._named_fields(message))]
             case "assistant":
                 return self._assistant(message, contents)
-            case "tool":
+            case _:
                 return self._tool(message, contents, index)
-            case role:
-                raise EncodeError(f"AG-UI has no messages with role {role!r}", path=f"/{index}")
 
     def _assistant(self, message: ChatMessage, contents: list[Content]) -> list[Message]:
         written: list[Message] = []
@@ -113,8 +151,6 @@ class _Writer:
                 reasonings.append(content)
             elif isinstance(content, FunctionResultContent):
                 results.append(content)
-            else:
-                raise EncodeError(f"an assistant message cannot contain {type(content).__name__}")
         has_text = bool(texts) or bool(calls)
         # The text and calls keep the id, because readers that look up the id want these.
         own, encrypted = message.message_id, self._choose_encrypted_value(message, texts)
@@ -157,8 +193,7 @@ class _Writer:
         written: list[Message] = []
         own, encrypted = message.message_id, _find_encrypted_value(message.additional_properties)
         for content in contents:
-            if not isinstance(content, FunctionResultContent):
-                raise EncodeError(f"a tool message cannot contain {type(content).__name__}", path=f"/{index}")
+            assert isinstance(content, FunctionResultContent)  # noqa: S101 - by SUPPORTED
             # Parallel results do not share an id (#3962) or an encrypted value (ENC-1).
             written.append(self._result(message, content, own, encrypted))
             own, encrypted = None, _NO_VALUE
@@ -201,10 +236,7 @@ def make_result_content(content: FunctionResultContent, warn: Warn) -> str | lis
     return "" if result is None else encode(result).decode()
 
 
-def _join_text(contents: list[Content], role: str) -> str:
-    for content in contents:
-        if not isinstance(content, TextContent):
-            raise EncodeError(f"a {role} message cannot contain {type(content).__name__}")
+def _join_text(contents: list[Content]) -> str:
     return "".join([content.text for content in contents if isinstance(content, TextContent)])
 
 

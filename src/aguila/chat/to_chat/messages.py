@@ -1,7 +1,7 @@
 """Convert AG-UI messages to chat messages.
 
 One message becomes one message. Nothing is merged or reordered, so that ``as_agui_messages`` restores the same history;
-``history_repair`` makes the result acceptable for providers.
+``provider_history`` makes the result acceptable for models.
 
 Losses on the way there and back:
 
@@ -48,6 +48,9 @@ from aguila.protocol import (
 
 def as_chat_messages(messages: Iterable[Message], *, warn: Warn | None = None) -> list[ChatMessage]:
     """Convert a conversation. Each chat message has its AG-UI message as ``raw_representation``.
+
+    The order is that of the messages. Before you send them to a model, call ``provider_history`` on the result: it puts
+    each result directly after its call and leaves no call without one, as models require (#2699).
 
     Reasoning becomes an assistant message, activities are dropped. ``warn`` receives a notice for everything skipped
     (default: the ``aguila`` logger). Messages of ``ag_ui.core`` are accepted too. Raises ``DecodeError`` for a retired

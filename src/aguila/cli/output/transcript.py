@@ -47,7 +47,7 @@ from aguila.protocol import (
     ToolMessage,
     UserMessage,
 )
-from aguila.protocol.parts import parts_of
+from aguila.protocol.messages import parts_of
 from aguila.stream.steps import step_details
 
 _WIDTH = 160

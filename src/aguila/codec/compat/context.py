@@ -62,6 +62,7 @@ class RuleContext:
         self.message: str | None = None
         self.steps: dict[str, str] = {}
         self.activities: dict[str, str] = {}
+        self.wrapped_activities: set[str] = set()  # their state is no object: it is the member "value" of the content
         # Events that follow from the current one.
         self.following: list[Raw] = []
 

@@ -34,13 +34,34 @@ def activity_id(raw: Raw, context: RuleContext) -> Raw:
     if raw["type"] == "ACTIVITY_SNAPSHOT":
         if "state" in raw and "content" not in raw:
             state = event.pop("state")
-            event["content"] = state if is_object(state) else {"value": state}
+            if is_object(state):
+                context.wrapped_activities.discard(activity)
+                event["content"] = state
+            else:
+                context.wrapped_activities.add(activity)
+                event["content"] = {"value": state}
         return event
     if "delta" in raw and "patch" not in raw:
-        event["patch"] = event.pop("delta")
+        patch = event.pop("delta")
+        event["patch"] = _patch_of_value(patch) if activity in context.wrapped_activities else patch
     if "activityType" not in raw:
         event["activityType"] = context.activities.get(activity, "unknown")
     return event
+
+
+def _patch_of_value(patch: Any) -> Any:
+    """Return a patch of a state as a patch of ``{"value": state}``. What is malformed stays, and is refused later."""
+    if not is_array(patch):
+        return patch
+    return [
+        {
+            name: f"/value{value}" if name in ("path", "from") and isinstance(value, str) else value
+            for name, value in operation.items()
+        }
+        if is_object(operation)
+        else operation
+        for operation in patch
+    ]
 
 
 _REASONING_TYPES = {

@@ -14,7 +14,6 @@ from aguila.chat import (
     TextContent,
 )
 from aguila.chat.property_keys import CONTENT_ID, ENCRYPTED_VALUE, ENCRYPTED_VALUE_TYPE
-from aguila.chat.types import OCTET_STREAM
 from aguila.codec.json.encoder import encode
 from aguila.protocol import TokenUsage
 from aguila.providers._encrypted_values import Place, pack, pack_place
@@ -96,7 +95,7 @@ class _Reader(Reader):
             return self._thought(text if isinstance(text, str) else "", members)
         if getattr(part, "inline_data", None) is not None:
             blob = part.inline_data
-            return [DataContent(blob.data or b"", blob.mime_type or OCTET_STREAM, additional_properties=signed)]
+            return [DataContent(blob.data or b"", blob.mime_type, additional_properties=signed)]
         for name in OWN_PARTS:
             if getattr(part, name, None) is not None:
                 self._warn_dropped(name, "its part is kept for the model and not shown")

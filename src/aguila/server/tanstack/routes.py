@@ -17,7 +17,8 @@ from aguila.protocol import (
     ToolMessage,
     UserMessage,
 )
-from aguila.protocol.parts import ContentPart, TextPart, parts_of
+from aguila.protocol.messages import parts_of
+from aguila.protocol.parts import ContentPart, TextPart
 from aguila.server.errors import Rejected
 from aguila.server.http.handlers.runs import stream_run
 from aguila.server.http.parameters import read_cursor
