@@ -180,10 +180,11 @@ class AgUiClient(FrontEnd):
 
 
 class CopilotKit(FrontEnd):
-    """CopilotKit's chat component, straight to Aguila."""
+    """CopilotKit's chat component, straight to Aguila, from another origin and with a header of the page's own."""
 
     title = "CopilotKit"
     recipe = "copilotkit"
+    query: ClassVar[dict[str, str]] = {"header": "X-Tenant:acme"}
     packages = ("@copilotkit/react-core", "@ag-ui/client", "react")
     serve_options = ("--copilotkit",)
     unsupported: ClassVar[dict[str, str]] = {"two cuts without loss": NO_RECONNECT}
@@ -254,6 +255,7 @@ class CopilotKitNode(CopilotKit):
 
     title = "CopilotKit, Node runtime"
     packages = ("@copilotkit/react-core", "@copilotkit/runtime", "@ag-ui/client")
+    query: ClassVar[dict[str, str]] = {}
     serve_options = ("--on-disconnect", "cancel", "--disconnect-grace", "1")
     unsupported: ClassVar[dict[str, str]] = {
         **CopilotKit.unsupported,

@@ -13,7 +13,7 @@ from typing import Any
 import httpx2
 import pytest
 from fastapi import FastAPI
-from serving import Held, run_input, serving, types
+from serving import Held, Server, run_input, serving, types
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -261,15 +261,9 @@ def test_cors_is_off_until_origins_are_listed() -> None:
         with server.run(headers={"origin": page}) as stream:
             assert stream.response.headers["access-control-allow-origin"] == page
             stream.rest()
-        preflight = server.client.options(
-            "/",
-            headers={"origin": page, "access-control-request-method": "POST", "access-control-request-headers": "x"},
-        )
+        preflight = ask_before_post(server, page, "content-type")
         assert preflight.status_code == 204
         assert preflight.headers["access-control-allow-methods"] == "POST, GET"
-        assert "x-trace" in preflight.headers["access-control-allow-headers"]
-        assert "last-event-id" in preflight.headers["access-control-allow-headers"]
-        assert "x-run-id" in preflight.headers["access-control-allow-headers"]  # TanStack AI sends it
         other = server.get("/capabilities", headers={"origin": "https://other.example"})
         assert "access-control-allow-origin" not in other.headers
         refused = server.post("/", json=run_input(run_id="2"), headers={"origin": "https://other.example"})
@@ -277,6 +271,48 @@ def test_cors_is_off_until_origins_are_listed() -> None:
         # An error must be readable for the page, too.
         missing = server.get("/threads/unknown", headers={"origin": page})
         assert (missing.status_code, missing.headers["access-control-allow-origin"]) == (404, page)
+
+
+def ask_before_post(server: Server, origin: str, names: str | None) -> httpx2.Response:
+    asked = {} if names is None else {"access-control-request-headers": names}
+    return server.client.options("/", headers={"origin": origin, "access-control-request-method": "POST", **asked})
+
+
+@pytest.mark.parametrize(
+    ("asked", "allowed"),
+    [
+        ("cache-control,x-tenant", "cache-control, x-tenant"),
+        ("last-event-id, x-run-id, authorization", "last-event-id, x-run-id, authorization"),
+        ("x-good, a b, x(y), , x:y, x-other", "x-good, x-other"),  # only names of headers
+        (",".join(f"x-{number}" for number in range(1000)), ", ".join(f"x-{number}" for number in range(64))),
+        ("", None),
+        (None, None),
+    ],
+)
+def test_a_page_of_a_listed_origin_may_send_every_header_it_asks_for(asked: str | None, allowed: str | None) -> None:
+    page = "https://app.example"
+    with serving(App(agent, cors_origins=[page])) as server:
+        answer = ask_before_post(server, page, asked)
+        assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (204, page)
+        assert answer.headers.get("access-control-allow-headers") == allowed
+
+
+def test_a_refused_preflight_is_logged_once_for_each_origin(caplog: pytest.LogCaptureFixture) -> None:
+    app = App(agent, store=MemoryStore(), cors_origins=["https://app.example"])
+    with serving(app) as server, caplog.at_level(logging.WARNING, "aguila"):
+        ask_before_post(server, "https://app.example", "x-tenant")
+        for _ in range(3):
+            answer = ask_before_post(server, "https://other.example", "x-tenant")
+            assert answer.status_code == 405
+            assert not [name for name in answer.headers if name.startswith("access-control")]
+        (line,) = [record.getMessage() for record in caplog.records]
+        assert "not in cors_origins; allow it with App(cors_origins=[...]) or aguila serve --cors-origin" in line
+        assert line.endswith("origin=https://other.example")
+        for number in range(200):
+            ask_before_post(server, f"https://{number}.example", None)
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == 101
+        assert lines[-1] == "refused preflights of further origins are not logged"
 
 
 def test_a_page_of_the_same_host_may_post() -> None:

@@ -156,7 +156,6 @@ class App:
             allow_anonymous=allow_anonymous,
             allowed_hosts=allowed_hosts,
             cors_origins=cors_origins,
-            headers_allowed=headers_allowed,
         )
         self.name = name
         self.drain = drain

@@ -1,7 +1,7 @@
 import { a2uiDefaultTheme, CopilotChat, CopilotKitProvider, createA2UIMessageRenderer } from "@copilotkit/react-core/v2";
 import "@copilotkit/react-core/v2/styles.css";
 import { useState } from "react";
-import { goToThread, RUNTIME_URL, threadInAddress, USES_SINGLE_ENDPOINT } from "./address";
+import { goToThread, HEADERS, RUNTIME_URL, threadInAddress, USES_SINGLE_ENDPOINT } from "./address";
 import { planRenderer } from "./Plan";
 import { Questions } from "./Questions";
 import { SharedState } from "./SharedState";
@@ -16,6 +16,7 @@ export default function App() {
   return (
     <CopilotKitProvider
       runtimeUrl={RUNTIME_URL}
+      headers={HEADERS}
       useSingleEndpoint={USES_SINGLE_ENDPOINT}
       renderActivityMessages={activityRenderers}
       onError={({ error }) => setError(error.message)}

@@ -8,6 +8,10 @@ export const RUNTIME_URL: string =
 export const USES_SINGLE_ENDPOINT = query.get("endpoint") === "single";
 export const USES_V1 = query.get("api") === "v1";
 
+/** `?header=X-Tenant:acme` sends a header of the page's own with every request, as a page of several tenants would. */
+const [name, value] = query.get("header")?.split(":") ?? [];
+export const HEADERS: Record<string, string> = name && value ? { [name]: value } : {};
+
 /** The thread that the address names. A page without one gets a new thread, and an address to come back to. */
 export function threadInAddress(): string {
   const found = new URL(location.href).searchParams.get("thread");

@@ -155,7 +155,8 @@ def serve(
         list[str] | None, _option(_ACCESS, "Allow pages of this origin. Repeatable.", metavar="ORIGIN")
     ] = None,
     header: Annotated[
-        list[str] | None, _option(_ACCESS, "Pass this request header to the agent. Repeatable.", metavar="NAME")
+        list[str] | None,
+        _option(_ACCESS, "Show this request header to the agent. CORS does not need it. Repeatable.", metavar="NAME"),
     ] = None,
     upstream_header: Annotated[
         list[str] | None,

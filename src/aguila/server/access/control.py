@@ -20,12 +20,11 @@ class AccessControl:
         allow_anonymous: bool,
         allowed_hosts: Sequence[str] | None,
         cors_origins: Sequence[str],
-        headers_allowed: Sequence[str],
     ) -> None:
         check_list("allowed_hosts", allowed_hosts)
         check_list("cors_origins", cors_origins)
         self.hosts = Hosts(allowed_hosts, is_anonymous=authenticate is None)
-        self.origins = Origins(cors_origins, headers_allowed)
+        self.origins = Origins(cors_origins)
         self.authenticate = authenticate
         """Returns the principal of a request; None if callers need no credentials."""
         self.grants_ownership = authenticate is not None or allow_anonymous
