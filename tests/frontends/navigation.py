@@ -81,6 +81,8 @@ class Places:
             expect(stop).to_be_visible(visible=place == "running thread")
         if place not in ("start page", "draft"):
             assert self.hash() == self.hash_of(place)
+        if place == "draft":
+            expect(self.chat.composer()).to_have_value(DRAFT)
         # Two frames and a task later nothing has moved the address.
         before = self.hash()
         self.page.evaluate(

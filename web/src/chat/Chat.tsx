@@ -16,6 +16,7 @@ import { callOf, PendingCalls, Questions } from "./Questions";
 import { ThreadSession } from "./session";
 import { useFocusAfter } from "./useFocusAfter";
 import { refreshThreads, ThreadList, threads } from "./ThreadList";
+import { Waiting } from "./Waiting";
 
 /** Draw the chat on the thread and the branch that the route names; without a thread, on a new one. */
 export function Chat({ thread, run }: { thread: string | null; run: string | null }) {
@@ -39,7 +40,7 @@ function useSession(thread: string | null, run: string | null): ThreadSession {
   const secret = token.value;
   const last = held.current;
   // A new thread gets its address with its first message: that is the same session.
-  const isKept = last !== null && last.secret === secret && (thread === null ? last.session.isNew : last.session.id === thread);
+  const isKept = last !== null && last.secret === secret && (thread === null ? last.session.isNew.peek() : last.session.id === thread);
   if (!isKept) {
     const session: ThreadSession = new ThreadSession(thread, run, {
       onChange: () => void refreshThreads(),
@@ -131,6 +132,7 @@ function Thread({ session, onList, isListOpen }: { session: ThreadSession; onLis
               </button>
             </div>
           )}
+          <Waiting session={session} attachments={attachments} isBlocked={interrupts.length > 0 || pending.length > 0} />
           <Composer session={session} attachments={attachments} isBlocked={interrupts.length > 0 || pending.length > 0} />
         </div>
       </div>
@@ -170,7 +172,7 @@ function ThreadHeader({ session, onList, isListOpen }: { session: ThreadSession;
   const renameButton = useFocusAfter(isRenaming);
   const [isStateOpen, setStateOpen] = useState(false);
   const dialog = useRef<HTMLDialogElement>(null);
-  const isEmpty = session.isNew;
+  const isEmpty = session.isNew.value;
   const change = async (title: string, action: () => Promise<void>) => {
     try {
       await action();

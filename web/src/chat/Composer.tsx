@@ -1,6 +1,6 @@
 /** Where the user writes: text, attachments by button, drop and paste, Send and Stop. */
 
-import { type Signal, useSignal } from "@preact/signals";
+import type { Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { Icon } from "../Icon";
 import { ApiError, uploadFile } from "../protocol/api";
@@ -34,13 +34,13 @@ export function attach(session: ThreadSession, attachments: Signal<readonly Atta
 
 export function Composer({ session, attachments, isBlocked }: { session: ThreadSession; attachments: Signal<readonly Attachment[]>; isBlocked: boolean }) {
   session.version.value; // the session changes without new props
-  const text = useSignal("");
+  const text = session.draft;
   const area = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
   const isRunning = session.isRunning;
   const files = attachments.value;
   const isUploading = files.some((file) => file.source === null && file.error === null);
-  const canSend = !isBlocked && !isRunning && !isUploading && (text.value.trim() !== "" || files.some((file) => file.source !== null));
+  const canSend = !isBlocked && !isUploading && (text.value.trim() !== "" || files.some((file) => file.source !== null));
   useEffect(() => {
     const element = area.current!;
     element.style.height = "auto";
@@ -127,13 +127,20 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
             attach(session, attachments, pasted);
           }}
         />
-        {isRunning ? (
+        {isRunning && (
           <button type="button" class="stop" onClick={() => void session.stop()}>
             <span class="stop-mark" aria-hidden="true" /> Stop
           </button>
-        ) : (
-          <button type="submit" class="primary icon-button" aria-label="Send" title="Send (Enter)" disabled={!canSend}>
-            <Icon name="send" size={18} />
+        )}
+        {(!isRunning || canSend) && (
+          <button
+            type="submit"
+            class="primary icon-button"
+            aria-label={isRunning ? "Send when the run ends" : "Send"}
+            title={isRunning ? "Send when the run ends (Enter)" : "Send (Enter)"}
+            disabled={!canSend}
+          >
+            <Icon name={isRunning ? "clock" : "send"} size={18} />
           </button>
         )}
       </div>

@@ -5,7 +5,7 @@
  * durations, steps, subagents and errors. Events after the view are applied to the conversation too.
  */
 
-import { signal } from "@preact/signals";
+import { effect, type Signal, signal } from "@preact/signals";
 import { ApiError, cancelRun, getThread, startRun, threadEvents, updateThread } from "../protocol/api";
 import { Conversation } from "../protocol/reducer";
 import { readBatches } from "../protocol/stream";
@@ -13,6 +13,7 @@ import type { Interrupt, Json, Message, Part, ResumeEntry, StoredEvent, ThreadVi
 import { TOOLS } from "./frontendTools";
 import { RunLayout } from "./runLayout";
 import { RunTree } from "./runTree";
+import { EMPTY, readUnsent, type WaitingMessage, writeUnsent } from "./unsent";
 
 const POLL_MS = 2_000;
 const MAX_WAIT_MS = 5_000;
@@ -41,7 +42,7 @@ export type Refusal = { interruptId: string; path: string; text: string };
 export class ThreadSession {
   readonly id: string;
   /** Whether no message was sent yet in a thread that the page has made up: it has no address. */
-  isNew: boolean;
+  readonly isNew: Signal<boolean>;
   readonly version = signal(0);
   readonly phase = signal<"loading" | "ready" | "failed">("loading");
   readonly isConnected = signal(true);
@@ -49,6 +50,12 @@ export class ThreadSession {
   readonly refusal = signal<Refusal | null>(null);
   readonly title = signal<string | null>(null);
   readonly isArchived = signal(false);
+  /** What the user is writing. */
+  readonly draft = signal("");
+  /** Messages that wait for the end of a run, in the order in which they are sent. */
+  readonly waiting = signal<readonly WaitingMessage[]>([]);
+  /** Whether the messages wait for their user: the last run failed, or the first of them was not sent. */
+  readonly isHeld = signal(false);
   /** Results of front-end calls that wait until all calls of the run have one, by call id. */
   readonly results = signal<ReadonlyMap<string, string>>(new Map());
 
@@ -79,6 +86,7 @@ export class ThreadSession {
   #wake: (() => void) | null = null;
   #frame = 0;
   #loads = 0;
+  #keepUnsent: (() => void) | null = null;
 
   /** Without an id, the session is that of a new thread. */
   constructor(
@@ -87,15 +95,20 @@ export class ThreadSession {
     readonly hooks: SessionHooks,
   ) {
     this.id = thread ?? `thread-${crypto.randomUUID()}`;
-    this.isNew = thread === null;
+    this.isNew = signal(thread === null);
     this.pinned = run;
+    const unsent = readUnsent(thread);
+    this.draft.value = unsent.text;
+    this.waiting.value = unsent.waiting;
+    this.isHeld.value = unsent.waiting.length > 0;
   }
 
   /** Load the thread, unless it is new, and follow it until it is closed. */
   async open(): Promise<void> {
     news.addEventListener("message", this.#onNews);
     document.addEventListener("visibilitychange", this.#onVisible);
-    if (this.isNew) this.phase.value = "ready";
+    this.#keepUnsent = effect(() => writeUnsent(this.isNew.value ? null : this.id, { text: this.draft.value, waiting: this.waiting.value }));
+    if (this.isNew.value) this.phase.value = "ready";
     else await this.#load(this.pinned);
     void this.#follow();
   }
@@ -107,6 +120,7 @@ export class ThreadSession {
     this.#wake?.();
     news.removeEventListener("message", this.#onNews);
     document.removeEventListener("visibilitychange", this.#onVisible);
+    this.#keepUnsent?.();
   }
 
   get isRunning(): boolean {
@@ -145,9 +159,38 @@ export class ThreadSession {
 
   // Actions
 
-  /** Send a message of the user. */
+  /** Send a message of the user, or let it wait until the run has ended. Returns false if it was refused. */
   async send(content: string | Part[]): Promise<boolean> {
-    const runId = newRunId();
+    const message: WaitingMessage = { runId: newRunId(), content };
+    if (!this.isRunning && this.phase.value !== "loading" && this.waiting.value.length === 0) return this.#send(message);
+    this.waiting.value = [...this.waiting.value, message];
+    this.sendWaiting();
+    return true;
+  }
+
+  /** Send the first message that waits, unless a run is in progress or a question is open. */
+  sendWaiting(): void {
+    this.isHeld.value = false;
+    void this.#sendNext();
+  }
+
+  /** Remove a message that waits. */
+  takeBack(message: WaitingMessage): void {
+    this.waiting.value = this.waiting.value.filter((each) => each !== message);
+  }
+
+  async #sendNext(): Promise<void> {
+    const [message, ...rest] = this.waiting.value;
+    const { conversation } = this;
+    if (message === undefined || this.isHeld.value || this.#isClosed || this.phase.value !== "ready" || this.isRunning) return;
+    if (conversation.interrupts.length > 0 || conversation.pendingToolCalls.length > 0) return; // its user answers first
+    this.waiting.value = rest;
+    if (await this.#send(message)) return;
+    this.waiting.value = [message, ...this.waiting.value];
+    this.isHeld.value = true;
+  }
+
+  async #send({ runId, content }: WaitingMessage): Promise<boolean> {
     const message: UserMessage = { id: `user-${runId}`, role: "user", content };
     const isFirst = this.conversation.messages.length === 0 && this.title.value === null;
     const isSent = await this.#start(runId, [...this.conversation.messages, message], this.tip);
@@ -253,6 +296,7 @@ export class ThreadSession {
       }
     }
     this.#changed();
+    void this.#sendNext();
   }
 
   #seed(view: ThreadView): void {
@@ -264,6 +308,7 @@ export class ThreadSession {
     this.results.value = new Map();
     this.#viewLast = view.last;
     this.#isStored = true;
+    if (this.isRunning) this.isHeld.value = false; // messages that waited before a reload go on waiting
     const running = view.runs.find((run) => run.status === "running");
     if (this.#seq === 0 && view.last > MAX_EVENTS) {
       this.#seq = view.last;
@@ -292,6 +337,7 @@ export class ThreadSession {
             if (loading !== undefined) await loading;
           }
           this.#changed();
+          void this.#sendNext();
           if (this.#next !== null || this.#isClosed) break;
         }
         this.isConnected.value = true;
@@ -371,7 +417,10 @@ export class ThreadSession {
     if (event.type === "RUN_FINISHED" || event.type === "RUN_ERROR") {
       const node = this.tree.get(run);
       if (node !== undefined && isNew) node.status = event.type === "RUN_ERROR" ? "error" : (event.outcome?.type ?? "success");
-      if (isNew) this.hooks.onChange();
+      if (isNew) {
+        this.isHeld.value = event.type === "RUN_ERROR"; // what was written before the failure may not fit any more
+        this.hooks.onChange();
+      }
     }
     return loading;
   }
@@ -389,7 +438,10 @@ export class ThreadSession {
     this.tree.add(runId, parent, "running");
     this.ownRuns.add(runId);
     this.tip = runId;
-    this.isNew = false;
+    if (this.isNew.value) {
+      this.isNew.value = false;
+      writeUnsent(null, EMPTY);
+    }
     this.#loads++;
     this.#move(null);
     this.#changed();
