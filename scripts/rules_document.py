@@ -12,7 +12,9 @@ PAGE = Path(__file__).parents[1] / "docs" / "rules.md"
 
 NOTES = {
     "Compatibility rules": (
-        "Each reads one older shape as the current one. The list in code is `codec/compat/rules.py`.\n"
+        "Each reads one older shape as the current one. The list in code is `codec/compat/rules.py`. Two rules of the\n"
+        "level `standard` go beyond the nulls of ERA-5, for older servers:\n"
+        "`null-error-code` and `null-parent-run-id`.\n"
     )
 }
 

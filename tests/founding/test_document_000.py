@@ -19,6 +19,7 @@ from aguila.chat import (
     as_chat_messages,
 )
 from aguila.codec import Notice, decode, encode
+from aguila.codec.compat import Level
 from aguila.codec.dialects import GENERATIONS
 from aguila.codec.dialects.content import translate_message
 from aguila.errors import DecodeError
@@ -130,9 +131,12 @@ def test_a_reference_alone_has_to_be_resolved() -> None:
     }
 
 
-def test_a_binary_part_without_content_is_refused() -> None:
+@pytest.mark.parametrize("members", [{}, {"data": "", "url": "", "id": ""}, {"data": ""}, {"url": "", "id": None}])
+def test_a_binary_part_without_content_is_refused(members: dict[str, Any]) -> None:
     with pytest.raises(DecodeError, match="data, url or id"):
-        read_user([{"type": "binary", "mimeType": "image/png"}])
+        read_user([{"type": "binary", "mimeType": "image/png", **members}])
+    with pytest.raises(DecodeError, match="data, url and id"):
+        as_chat_messages([UserMessage(content=[BinaryInputContent(mime_type="image/png", **members)])])  # type: ignore[list-item]
 
 
 # The wire
@@ -277,9 +281,21 @@ def test_the_discriminator_may_stand_anywhere() -> None:
     assert part == TextPart(text="hi", id="p")
 
 
-@pytest.mark.parametrize("part", [{"text": "hi"}, {"type": "hologram"}])
-def test_a_part_without_or_of_unknown_type(part: dict[str, str]) -> None:
+LEVELS: list[Level] = ["off", "standard", "wide"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("part", [{"text": "hi"}, {"type": None, "text": "hi"}, {"type": 5}])
+def test_a_part_without_a_type_is_refused_with_its_path(part: dict[str, Any], level: Level) -> None:
+    raw = json.dumps({"id": "u", "role": "user", "content": [{"type": "text", "text": "hi"}, part]})
+    with pytest.raises(DecodeError, match="type") as refused:
+        decode(raw, Message, compat=level)
+    assert (refused.value.rule, refused.value.path) == ("AMB-3", "/content/1/type")
+
+
+def test_a_part_of_unknown_type_is_removed_with_a_notice() -> None:
     # The protocol removes what it does not know, with a notice, and the message stays. Strict mode refuses it.
+    part = {"type": "hologram"}
     raw = json.dumps({"id": "u", "role": "user", "content": [part, {"type": "text", "text": "hi"}]})
     notices: list[Notice] = []
     assert decode(raw, Message, warn=notices.append).content == [TextPart(text="hi")]

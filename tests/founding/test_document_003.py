@@ -281,3 +281,25 @@ def test_the_common_tasks_of_the_document() -> None:
         tools=[Tool(name="get_weather", description="Get weather info")],
     )
     assert decode(encode(given), RunAgentInput) == given
+
+
+# Nulls of older servers
+
+
+def test_the_null_code_of_an_error_and_the_null_parent_of_a_run_do_not_hide_what_they_report() -> None:
+    started = {"type": "RUN_STARTED", "threadId": "t", "runId": "r", "parentRunId": None}
+    notices: list[Notice] = []
+    conversation = consume([started, {"type": "RUN_ERROR", "message": "no model", "code": None}], warn=notices.append)
+    assert conversation.run_error is not None
+    assert conversation.run_error.message == "no model"
+    assert [(notice.rule, notice.path) for notice in notices] == [
+        ("null-parent-run-id", "/parentRunId"),
+        ("null-error-code", "/code"),
+    ]
+
+
+def test_the_outcome_interrupt_without_its_interrupt_is_an_error_that_names_it() -> None:
+    finished = {"type": "RUN_FINISHED", "threadId": "t", "runId": "r", "outcome": "interrupt"}
+    with pytest.raises(DecodeError, match="interrupt") as refused:
+        decode_event(json.dumps(finished))
+    assert refused.value.path == "/interrupt"

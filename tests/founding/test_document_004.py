@@ -16,7 +16,7 @@ from aguila import App, protocol
 from aguila.chat import tool
 from aguila.codec import Notice, decode, decode_event, encode
 from aguila.codec.protobuf import ProtobufDecoder, ProtobufEncoder
-from aguila.errors import DecodeError
+from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
     AgentCapabilities,
     Event,
@@ -30,6 +30,8 @@ from aguila.protocol import (
     StateDeltaEvent,
     StateSnapshotEvent,
     SystemMessage,
+    TextMessageStartEvent,
+    TextPart,
     Tool,
     ToolCall,
     UserMessage,
@@ -286,3 +288,83 @@ def test_app_adds_the_rest() -> None:
     assert declared["execution"] == {"maxIterations": 3}
     assert declared["custom"] == {"a": 2}
     assert declared["transport"]["streaming"] is True
+
+
+# What a request must say
+
+
+CALL = {"id": "c", "function": {"name": "f", "arguments": "{}"}}
+MALFORMED = [
+    ({"id": "u", "content": "hi"}, "/messages/0/role"),
+    ({"id": "u", "role": None, "content": "hi"}, "/messages/0/role"),
+    ({"id": "u", "role": "user", "content": [{"text": "hi"}]}, "/messages/0/content/0/type"),
+    (
+        {"id": "u", "role": "user", "content": [{"type": "image", "source": {"value": "x"}}]},
+        "/messages/0/content/0/source/type",
+    ),
+]
+
+
+@pytest.mark.parametrize("version", [None, "1.0", "1.1", "0.0.40"])
+def test_a_message_without_role_or_a_part_without_type_is_answered_with_422_and_its_path(version: str | None) -> None:
+    async def agent(run: Any) -> Any:
+        raise AssertionError("the agent got less than was sent")
+
+    declared = {} if version is None else {"protocolVersion": version}
+    with serving(App(agent)) as server:
+        for message, path in MALFORMED:
+            answer = server.post("/", json={**INPUT, **declared, "messages": [message]})
+            assert (answer.status_code, answer.json()["error"]["path"]) == (422, path)
+
+
+def test_a_message_of_an_unknown_role_is_still_left_out() -> None:
+    async def agent(run: Any) -> Any:
+        return [message.id for message in run.messages]
+
+    messages = [{"id": "n", "role": "narrator", "content": "x"}, {"id": "u", "role": "user", "content": "hi"}]
+    with serving(App(agent)) as server:
+        sent = server.post("/", json={**INPUT, "messages": messages}).text
+    assert json.loads(sent.strip().splitlines()[-1].removeprefix("data: "))["result"] == ["u"]
+
+
+def test_the_type_of_a_tool_call_is_function_unless_the_peer_declares_its_version() -> None:
+    async def agent(run: Any) -> Any:
+        return [call.type for call in run.messages[0].tool_calls]
+
+    body = {**INPUT, "messages": [{"id": "a", "role": "assistant", "toolCalls": [CALL]}]}
+    with serving(App(agent)) as server:
+        sent = server.post("/", json=body).text
+        assert json.loads(sent.strip().splitlines()[-1].removeprefix("data: "))["result"] == ["function"]
+        refused = server.post("/", json={**body, "runId": "r2", "protocolVersion": "1.0"})
+        assert (refused.status_code, refused.json()["error"]["path"]) == (422, "/messages/0/toolCalls/0/type")
+    notices: list[Notice] = []
+    decode(json.dumps(body), RunAgentInput, compat="wide", warn=notices.append)
+    assert [notice.rule for notice in notices] == ["tool-call-type"]
+
+
+# Values that a constructor does not check
+
+
+def test_an_object_with_a_wrong_value_is_refused_when_it_is_encoded_with_a_check() -> None:
+    wrong: Any = 5
+    with pytest.raises(EncodeError, match="TextMessageStartEvent is not valid: Expected str, got int") as refused:
+        encode(TextMessageStartEvent(message_id=wrong), check=True)
+    assert refused.value.path == "/messageId"
+    with pytest.raises(EncodeError) as refused:
+        encode([UserMessage(content="hi"), UserMessage(content=[TextPart(text="a"), TextPart(text=wrong)])], check=True)
+    assert refused.value.path == "/1/content/1/text"
+    with pytest.raises(EncodeError) as refused:
+        encode(StateDeltaEvent(delta=[{"op": "add", "path": "/a"}]), check=True)  # type: ignore[typeddict-item]
+    assert refused.value.path == "/delta/0/value"
+    message = UserMessage(id="u", content="hi")
+    assert encode(message, check=True) == encode(message)
+    assert encode({"any": ["JSON"]}, check=True) == b'{"any":["JSON"]}'
+
+
+def test_messages_that_are_decoded_one_by_one_get_the_ids_of_new_id() -> None:
+    ids = iter(["m-1", "m-2"])
+    data = b'{"role":"user","content":"hi"}'
+    read = [decode(data, UserMessage, new_id=lambda: next(ids), warn=[].append) for _ in range(2)]
+    assert [message.id for message in read] == ["m-1", "m-2"]
+    (message,) = decode(b"[%b]" % data, list[UserMessage], new_id=lambda: "m-3", warn=[].append)
+    assert message.id == "m-3"

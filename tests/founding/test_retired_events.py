@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from agent_threads import Thread, run_agent
@@ -15,6 +15,7 @@ from aguila.errors import DecodeError
 from aguila.protocol import CustomEvent, EventType, RawEvent, ReasoningMessageContentEvent, ReasoningStartEvent
 from aguila.protocol.legacy import (
     LegacyEvent,
+    LegacyEventType,
     MetaEvent,
     ThinkingEndEvent,
     ThinkingStartEvent,
@@ -112,6 +113,11 @@ async def test_a_delta_that_was_never_started_is_refused() -> None:
         yield ThinkingTextMessageContentEvent(delta="x")
 
     assert (await run_agent(agent)).types[-1] == "RUN_ERROR"
+
+
+def test_the_types_of_the_retired_events_are_constants() -> None:
+    assert {cls.type for cls in get_args(LegacyEvent)} == set(LegacyEventType)
+    assert LegacyEventType.META == "META"
 
 
 # Nothing is dropped silently

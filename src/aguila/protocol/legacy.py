@@ -6,6 +6,7 @@ peer that is known to be old. They are not part of ``Event`` or ``ContentPart``.
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import ClassVar, Literal
 
 from aguila.protocol._base import AnyJSON, Maybe, Tagged
@@ -39,24 +40,37 @@ class BinaryInputContent(Tagged, tag_field="type", tag="binary", frozen=True, kw
     filename: Maybe[str] = None
 
 
+class LegacyEventType(StrEnum):
+    """The types of the retired events."""
+
+    THINKING_START = "THINKING_START"
+    THINKING_TEXT_MESSAGE_START = "THINKING_TEXT_MESSAGE_START"
+    THINKING_TEXT_MESSAGE_CONTENT = "THINKING_TEXT_MESSAGE_CONTENT"
+    THINKING_TEXT_MESSAGE_END = "THINKING_TEXT_MESSAGE_END"
+    THINKING_END = "THINKING_END"
+    META = "META"
+
+
 class ThinkingStartEvent(BaseEvent, frozen=True, kw_only=True):
     """Started a thinking span; now REASONING_START (ERA-2)."""
 
-    type: ClassVar[Literal["THINKING_START"]] = "THINKING_START"
+    type: ClassVar[Literal[LegacyEventType.THINKING_START]] = LegacyEventType.THINKING_START
     title: Maybe[str] = None
 
 
 class ThinkingTextMessageStartEvent(BaseEvent, frozen=True, kw_only=True):
     """Started a thinking message; now REASONING_MESSAGE_START."""
 
-    type: ClassVar[Literal["THINKING_TEXT_MESSAGE_START"]] = "THINKING_TEXT_MESSAGE_START"
+    type: ClassVar[Literal[LegacyEventType.THINKING_TEXT_MESSAGE_START]] = LegacyEventType.THINKING_TEXT_MESSAGE_START
     message_id: Maybe[str] = None
 
 
 class ThinkingTextMessageContentEvent(BaseEvent, frozen=True, kw_only=True):
     """Appended thinking text; now REASONING_MESSAGE_CONTENT."""
 
-    type: ClassVar[Literal["THINKING_TEXT_MESSAGE_CONTENT"]] = "THINKING_TEXT_MESSAGE_CONTENT"
+    type: ClassVar[Literal[LegacyEventType.THINKING_TEXT_MESSAGE_CONTENT]] = (
+        LegacyEventType.THINKING_TEXT_MESSAGE_CONTENT
+    )
     delta: str
     message_id: Maybe[str] = None
 
@@ -64,14 +78,14 @@ class ThinkingTextMessageContentEvent(BaseEvent, frozen=True, kw_only=True):
 class ThinkingTextMessageEndEvent(BaseEvent, frozen=True, kw_only=True):
     """Ended a thinking message; now REASONING_MESSAGE_END."""
 
-    type: ClassVar[Literal["THINKING_TEXT_MESSAGE_END"]] = "THINKING_TEXT_MESSAGE_END"
+    type: ClassVar[Literal[LegacyEventType.THINKING_TEXT_MESSAGE_END]] = LegacyEventType.THINKING_TEXT_MESSAGE_END
     message_id: Maybe[str] = None
 
 
 class ThinkingEndEvent(BaseEvent, frozen=True, kw_only=True):
     """Ended a thinking span; now REASONING_END."""
 
-    type: ClassVar[Literal["THINKING_END"]] = "THINKING_END"
+    type: ClassVar[Literal[LegacyEventType.THINKING_END]] = LegacyEventType.THINKING_END
 
 
 class MetaEvent(BaseEvent, frozen=True, kw_only=True):
@@ -81,7 +95,7 @@ class MetaEvent(BaseEvent, frozen=True, kw_only=True):
     source ``meta``, by itself (``decode_event``) as this class.
     """
 
-    type: ClassVar[Literal["META"]] = "META"
+    type: ClassVar[Literal[LegacyEventType.META]] = LegacyEventType.META
     meta_type: str
     payload: Maybe[AnyJSON] = None
 

@@ -330,6 +330,17 @@ CASES = [
         "/multiAgent/subAgents",
         kind="AgentCapabilities",
     ),
+    Case(
+        "tool-call-type",
+        {"id": "a", "role": "assistant", "toolCalls": [{"id": "c", "function": {"name": "f", "arguments": ""}}]},
+        {
+            "id": "a",
+            "role": "assistant",
+            "toolCalls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": ""}}],
+        },
+        "/toolCalls/0/type",
+        kind="Message",
+    ),
     # rows 31, 32: names and nulls
     Case(
         "snake-case",
@@ -358,6 +369,15 @@ CASES = [
         {"type": "TOOL_CALL_CHUNK", "parentMessageId": None},
         {"type": "TOOL_CALL_CHUNK"},
         "/parentMessageId",
+    ),
+    Case(
+        "null-error-code",
+        {"type": "RUN_ERROR", "message": "no model", "code": None},
+        {"type": "RUN_ERROR", "message": "no model"},
+        "/code",
+    ),
+    Case(
+        "null-parent-run-id", {**UNVERSIONED_RUN_STARTED, "parentRunId": None}, UNVERSIONED_RUN_STARTED, "/parentRunId"
     ),
     Case(
         "null-part-metadata",

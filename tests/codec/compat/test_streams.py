@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -320,8 +321,6 @@ def test_messages_that_arrive_one_by_one_get_different_ids() -> None:
         {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "user"},
         {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": None},
         {**run_finished_json(), "outcome": "paused"},
-        {**run_finished_json(), "outcome": "interrupt"},
-        {**run_finished_json(), "outcome": "interrupt", "interrupts": []},
         {**run_finished_json(), "outcome": []},
         {**run_finished_json(), "outcome": {"type": "success"}, "interrupt": {"id": "i"}},
         {**run_finished_json(), "outcome": {"type": "interrupt", "interrupts": [{"id": "i"}]}},
@@ -334,6 +333,7 @@ def test_messages_that_arrive_one_by_one_get_different_ids() -> None:
         {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(mimeType=5, data="QUJD")])]},
         {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(mimeType="image/png", data=5, url="u")])]},
         {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(mimeType="image/png")])]},
+        {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(mimeType="image/png", data="", url="")])]},
         {
             "type": "MESSAGES_SNAPSHOT",
             "messages": [user_json("m", [5, None, {"type": ["text"]}, {"type": "Hologram"}])],
@@ -347,6 +347,28 @@ def test_what_is_malformed_or_opaque_is_not_touched_even_at_the_widest(raw: dict
     notices: list[Notice] = []
     assert Compat("wide", notices.append).upgrade(raw) == [raw]
     assert notices == []
+
+
+@pytest.mark.parametrize("beside", [{}, {"interrupts": []}, {"interrupt": None}, {"interrupt": "x"}])
+def test_the_outcome_interrupt_without_an_interrupt_is_an_error_that_names_it_int_1(beside: dict[str, Any]) -> None:
+    with pytest.raises(DecodeError, match="needs the interrupt") as refused:
+        read([UNVERSIONED_RUN_STARTED, {**run_finished_json(), "outcome": "interrupt", **beside}])
+    assert refused.value.path == "/interrupt"
+
+
+@pytest.mark.parametrize(
+    ("member", "event"),
+    [
+        ("code", {"type": "SUBAGENT_ERROR", "subagentRunId": "s", "message": "m"}),
+        ("parentRunId", {**UNVERSIONED_RUN_STARTED, "input": {"threadId": "t", "runId": "r", "messages": []}}),
+    ],
+)
+def test_the_nulls_beyond_era_5_are_for_run_error_and_run_started_alone(member: str, event: dict[str, Any]) -> None:
+    within = {**event["input"], member: None} if "input" in event else None
+    raw = {**event, member: None} if within is None else {**event, "input": within}
+    with pytest.raises(DecodeError) as refused:
+        read([raw])
+    assert refused.value.path.endswith(f"/{member}")
 
 
 def test_malformed_metadata_is_not_replaced_by_what_a_rule_keeps() -> None:
@@ -449,11 +471,13 @@ ANYTHING = st.recursive(
 
 @given(st.lists(st.dictionaries(NAMES, ANYTHING, max_size=6), max_size=4))
 @settings(max_examples=250, deadline=None)
-def test_whatever_arrives_no_rule_raises_or_changes_its_input(raws: list[dict[str, Any]]) -> None:
+def test_whatever_arrives_no_rule_changes_its_input_or_fails_otherwise(raws: list[dict[str, Any]]) -> None:
     compat = Compat("wide", [].append)
     for raw in raws:
         before = json.dumps(raw)
-        for event in compat.upgrade(raw):
-            assert isinstance(event, dict)
-        compat.upgrade_document(raw, "RunAgentInput")
+        with suppress(DecodeError):
+            for event in compat.upgrade(raw):
+                assert isinstance(event, dict)
+        with suppress(DecodeError):
+            compat.upgrade_document(raw, "RunAgentInput")
         assert json.dumps(raw) == before

@@ -110,9 +110,28 @@ def test_a_part_with_an_unknown_source_is_dropped_whole_amb_2():
     assert notices == [("PROC-3", "/messages/0/content/0")]  # its members get no notices of their own
 
 
-@pytest.mark.parametrize("role", [{"role": "narrator"}, {}])
-def test_a_message_with_an_unknown_role_is_dropped_from_its_list(role):
-    event, notices = receive(snapshot({"id": "a", "content": "x", **role}, {"id": "b", "role": "user", "content": "y"}))
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        ({"id": "a", "content": "x"}, "/messages/0/role"),
+        ({"id": "a", "content": "x", "role": None}, "/messages/0/role"),
+        ({"id": "a", "content": "x", "role": 5}, "/messages/0/role"),
+        (user_json("a", [{"text": "x"}]), "/messages/0/content/0/type"),
+        (user_json("a", [{**IMAGE, "source": {"value": "x"}}]), "/messages/0/content/0/source/type"),
+    ],
+)
+def test_a_message_part_or_source_without_its_kind_is_refused_with_its_path_amb_3(message, path):
+    assert refusal(snapshot(message)) == ("AMB-3", path)
+
+
+def test_an_outcome_without_a_usable_type_is_removed_amb_3():
+    event, notices = receive({**run_finished_json(), "outcome": {"type": 5}})
+    assert (event.outcome, notices) == (None, [("PROC-3", "/outcome")])
+
+
+def test_a_message_with_an_unknown_role_is_dropped_from_its_list():
+    narrated = {"id": "a", "content": "x", "role": "narrator"}
+    event, notices = receive(snapshot(narrated, {"id": "b", "role": "user", "content": "y"}))
     assert event == MessagesSnapshotEvent(messages=[UserMessage(id="b", content="y")])
     assert notices == [("PROC-3", "/messages/0")]
 

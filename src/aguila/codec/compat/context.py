@@ -25,9 +25,10 @@ SPELLING = "spelling"
 class Rule(msgspec.Struct, frozen=True):
     """One older shape and its translation.
 
-    ``rows`` are the rows of the table of wire shapes that it implements. ``places`` name the values that it applies to:
-    a type, a union (``ContentPart``), a list of either (``Message[]``), ``Event`` for every event, ``*`` for every
-    described object. ``apply`` returns the same value if nothing changes; for an event, None drops it.
+    ``rows`` are the rows of the table of wire shapes that it implements; a later rule has none. ``places`` name the
+    values that it applies to: a type, a union (``ContentPart``), a list of either (``Message[]``), ``Event`` for every
+    event, ``*`` for every described object. ``apply`` returns the same value if nothing changes; for an event, None
+    drops it.
     """
 
     name: str

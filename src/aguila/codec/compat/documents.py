@@ -78,7 +78,7 @@ def binary_part(value: Any, context: RuleContext) -> Any:
     if is_array(value):
         return _without_duplicates(value, context)
     if context.event_type is None and is_object(value) and value.get("type") == "binary":
-        if all(value.get(name) is None for name in ("data", "url", "id")):
+        if all(value.get(name) in (None, "") for name in ("data", "url", "id")):
             raise DecodeError("a binary part must have data, url or id", rule="ERA-3", path=context.path)
     elif is_object(value) and value.get("mimeType") is None:
         return value
@@ -138,8 +138,8 @@ def _read_binary_part(part: Any) -> _BinaryPart | None:
     if not isinstance(mime, str | None):
         return None
     filename = given.pop("filename", None)
-    # In the order data, url, id; an empty string is used only if there is nothing else.
-    chosen = next((name for name in given if given[name] != ""), next(iter(given), None))
+    # In the order data, url, id. An empty string is no content, as in the published SDKs.
+    chosen = next((name for name in given if given[name] != ""), None)
     if chosen is None:
         return None
     source = {"type": "file" if chosen == "id" else chosen, "value": given.pop(chosen)}
@@ -209,6 +209,14 @@ def tool_description(raw: Raw, context: RuleContext) -> Raw:
         return raw
     context.report("description")
     return {**raw, "description": ""}
+
+
+def tool_call_type(raw: Raw, context: RuleContext) -> Raw:
+    """Add the type ``function`` to a tool call without one."""
+    if raw.get("type") is not None:
+        return raw
+    context.report("type")
+    return {**raw, "type": "function"}
 
 
 def subagents_alias(raw: Raw, context: RuleContext) -> Raw:

@@ -7,6 +7,7 @@ from typing import Any
 
 from aguila.codec.compat.context import Raw, RuleContext, move_to_metadata, omit
 from aguila.codec.json.values import is_array, is_object
+from aguila.errors import DecodeError
 
 
 def step_by_id(raw: Raw, context: RuleContext) -> Raw:
@@ -159,7 +160,10 @@ def custom_value(raw: Raw, context: RuleContext) -> Raw:
 
 
 def sibling_interrupt(raw: Raw, context: RuleContext) -> Raw:
-    """Move interrupts beside the outcome into it. The outcome was the string ``interrupt`` or absent."""
+    """Move interrupts beside the outcome into it. The outcome was the string ``interrupt`` or absent.
+
+    Raises ``DecodeError`` if the string has no interrupt beside it.
+    """
     outcome = raw.get("outcome", "interrupt")
     is_bare_object = is_object(outcome) and outcome.get("type") == "interrupt" and "interrupts" not in outcome
     if not is_bare_object and outcome != "interrupt":
@@ -170,7 +174,10 @@ def sibling_interrupt(raw: Raw, context: RuleContext) -> Raw:
         if interrupts:
             break
     else:
-        return raw
+        if is_object(outcome) or "outcome" not in raw:
+            return raw
+        problem = "the outcome 'interrupt' needs the interrupt beside it: an object in the member interrupt"
+        raise DecodeError(problem, rule="INT-1", path="/interrupt")
     context.report(member)
     rest = omit(raw, "interrupt", "interrupts")
     return {**rest, "outcome": {"type": "interrupt", "interrupts": [_with_reason(item) for item in interrupts]}}
@@ -184,7 +191,7 @@ def _with_reason(interrupt: Any) -> Any:
 
 
 def string_outcome(outcome: Any, context: RuleContext) -> Any:
-    """Read an outcome that is a string as an object. ``interrupt`` stays, and is refused: it lacks the interrupts."""
+    """Read an outcome that is a string as an object. ``interrupt`` is for ``sibling_interrupt``."""
     if outcome != "success" and outcome != "cancelled":
         return outcome
     context.report()

@@ -12,7 +12,7 @@ from aguila.codec.compat.context import Rule
 
 
 def _null(name: str, member: str, *places: str) -> Rule:
-    """Make a rule that reads a null member as absent (ERA-5)."""
+    """Make a rule that reads a null member as absent: those of ERA-5, and two that the founding documents need."""
     return Rule(name, "standard", (32,), f"a null {member} is read as absent", places, spelling.drop_null(member))
 
 
@@ -42,6 +42,9 @@ _EVENTS = (
     _null("null-result", "result", "RunFinishedEvent", "SubagentFinishedEvent"),
     _null("null-outcome", "outcome", "RunFinishedEvent"),
     _null("null-parent-message-id", "parentMessageId", "ToolCallStartEvent", "ToolCallChunkEvent"),
+    # Not in ERA-5: older servers send both, and a refused RUN_ERROR would hide the error that it reports.
+    _null("null-error-code", "code", "RunErrorEvent"),
+    _null("null-parent-run-id", "parentRunId", "RunStartedEvent"),
     Rule(
         name="step-by-id",
         level="standard",
@@ -191,6 +194,14 @@ _DOCUMENTS = (
         summary="a tool without description has an empty one",
         places=("Tool",),
         apply=documents.tool_description,
+    ),
+    Rule(
+        name="tool-call-type",
+        level="wide",
+        rows=(),
+        summary="a tool call without type is read as a function",
+        places=("ToolCall",),
+        apply=documents.tool_call_type,
     ),
     Rule(
         name="subagents-alias",

@@ -243,11 +243,23 @@ def _shallow_brackets(value: Any) -> int:
 
 @overload
 def decode_event(
-    data: bytes | str, *, strict: Literal[True], compat: Level = ..., warn: Warn | None = ..., max_size: int = ...
+    data: bytes | str,
+    *,
+    strict: Literal[True],
+    compat: Level = ...,
+    warn: Warn | None = ...,
+    max_size: int = ...,
+    new_id: Callable[[], str] | None = ...,
 ) -> Event | None: ...
 @overload
 def decode_event(
-    data: bytes | str, *, strict: bool = ..., compat: Level = ..., warn: Warn | None = ..., max_size: int = ...
+    data: bytes | str,
+    *,
+    strict: bool = ...,
+    compat: Level = ...,
+    warn: Warn | None = ...,
+    max_size: int = ...,
+    new_id: Callable[[], str] | None = ...,
 ) -> Event | MetaEvent | None: ...
 def decode_event(
     data: bytes | str,
@@ -256,6 +268,7 @@ def decode_event(
     compat: Level = "standard",
     warn: Warn | None = None,
     max_size: int = MAX_SIZE,
+    new_id: Callable[[], str] | None = None,
 ) -> Event | MetaEvent | None:
     """Decode a single event. Return None if its type is unknown; it is dropped with a notice.
 
@@ -283,7 +296,7 @@ def decode_event(
         raw = parse_json(data, strict=False, warn=warn or log_notice)
         if is_object(raw) and raw.get("type") == MetaEvent.type:
             return enforce_document(raw, MetaEvent, strict=False, warn=warn or log_notice)
-    events = EventDecoder(compat=compat, warn=warn, strict=strict, max_size=max_size).feed(data)
+    events = EventDecoder(compat=compat, warn=warn, new_id=new_id, strict=strict, max_size=max_size).feed(data)
     if not events:
         return None
     if len(events) > 1 and warn is not None:
@@ -309,7 +322,13 @@ _KINDS: Final[dict[Any, str]] = {
 
 @overload
 def decode(
-    data: bytes | str, *, strict: bool = ..., compat: Level = ..., warn: Warn | None = ..., max_size: int = ...
+    data: bytes | str,
+    *,
+    strict: bool = ...,
+    compat: Level = ...,
+    warn: Warn | None = ...,
+    max_size: int = ...,
+    new_id: Callable[[], str] | None = ...,
 ) -> Event | None: ...
 @overload
 def decode(
@@ -320,6 +339,7 @@ def decode(
     compat: Level = ...,
     warn: Warn | None = ...,
     max_size: int = ...,
+    new_id: Callable[[], str] | None = ...,
 ) -> T: ...
 @overload
 def decode(
@@ -330,6 +350,7 @@ def decode(
     compat: Level = ...,
     warn: Warn | None = ...,
     max_size: int = ...,
+    new_id: Callable[[], str] | None = ...,
 ) -> Any: ...
 def decode(
     data: bytes | str,
@@ -339,15 +360,19 @@ def decode(
     compat: Level = "standard",
     warn: Warn | None = None,
     max_size: int = MAX_SIZE,
+    new_id: Callable[[], str] | None = None,
 ) -> Any:
     """Decode JSON as a protocol type, a union of them, or a list of either.
 
     Older shapes are upgraded as ``compat`` allows, unknown members are stripped with notices, and malformed values
     raise ``DecodeError`` with rule and path. ``strict`` accepts exactly the schema. A single event of an unknown type
     returns None, as with ``decode_event``; any other unknown document raises.
+
+    ``new_id`` makes the ids that older shapes lack. Without it the same document gets the same ids, so two messages
+    that are decoded one by one would both be ``legacy-message-1``.
     """
     if type is Event:
-        return decode_event(data, strict=strict, compat=compat, warn=warn, max_size=max_size)
+        return decode_event(data, strict=strict, compat=compat, warn=warn, max_size=max_size, new_id=new_id)
     decode_exact = _exact_decoders.get(type)
     if decode_exact is not None and len(data) <= SHORT_JSON and max_size >= 4 * SHORT_JSON:  # size and depth are fine
         try:
@@ -356,17 +381,17 @@ def decode(
             pass
     warn = warn or log_notice
     if get_origin(type) is list and get_args(type) == (Event,):
-        return _decode_events(data, strict, compat, warn, max_size)
+        return _decode_events(data, strict, compat, warn, max_size, new_id)
     if type in _EVENT_CLASSES:
-        event = decode_event(data, strict=strict, compat=compat, warn=warn, max_size=max_size)
+        event = decode_event(data, strict=strict, compat=compat, warn=warn, max_size=max_size, new_id=new_id)
         if event.__class__ is not type:
             found = "an unknown event" if event is None else event.type
             raise DecodeError(f"expected {type.type}, got {found}", rule="ENV-1", path="/type")
         return event
     check_size(data, max_size)
     if len(data) > LARGE and isinstance(data, bytes) and (excised := excise_strings(data)) is not None:
-        return decode_excised(excised, type, strict=strict, compat=compat, warn=warn)
-    return _decode_document(data, type, strict, compat, warn)
+        return decode_excised(excised, type, strict=strict, compat=compat, warn=warn, new_id=new_id)
+    return _decode_document(data, type, strict, compat, warn, new_id)
 
 
 def decode_excised(
@@ -376,21 +401,24 @@ def decode_excised(
     strict: bool = False,
     compat: Level = "standard",
     warn: Warn | None = None,
+    new_id: Callable[[], str] | None = None,
 ) -> Any:
     """Decode a large document without its large strings, as ``decode`` does, but no events and without a size limit."""
     warn = warn or log_notice
     notices: list[Notice] = []
     try:
-        value = _decode_document(excised.text, type, strict, compat, notices.append)
+        value = _decode_document(excised.text, type, strict, compat, notices.append, new_id)
     except DecodeError:
         # Something else may have been mistaken for a string.
-        return _decode_document(excised.data, type, strict, compat, warn)
+        return _decode_document(excised.data, type, strict, compat, warn, new_id)
     for notice in notices:
         warn(notice)
     return excised.restore(value)
 
 
-def _decode_document(data: bytes | str, type_: Any, strict: bool, compat: Level, warn: Warn) -> Any:
+def _decode_document(
+    data: bytes | str, type_: Any, strict: bool, compat: Level, warn: Warn, new_id: Callable[[], str] | None
+) -> Any:
     try:
         value = _exact_decoder(type_)(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
@@ -401,7 +429,7 @@ def _decode_document(data: bytes | str, type_: Any, strict: bool, compat: Level,
     raw = parse_json(data, strict=strict, warn=warn)
     kind = None if strict else _kind(type_)
     if kind is not None:
-        raw = Compat(compat, warn).upgrade_document(raw, kind)
+        raw = Compat(compat, warn, new_id).upgrade_document(raw, kind)
     return enforce_document(raw, type_, strict, warn)
 
 
@@ -423,13 +451,20 @@ def _kind(type_: Any) -> str | None:
     return _KINDS.get(type_) or getattr(type_, "__name__", None)
 
 
-def _decode_events(data: bytes | str, strict: bool, compat: Level, warn: Warn, max_size: int) -> list[Event]:
+def _decode_events(
+    data: bytes | str,
+    strict: bool,
+    compat: Level,
+    warn: Warn,
+    max_size: int,
+    new_id: Callable[[], str] | None,
+) -> list[Event]:
     check_size(data, max_size)
     check_depth(data)
     raw = parse_json(data, strict=strict, warn=warn)
     if not is_array(raw):
         raise DecodeError("expected a JSON array of events", rule="ENV-1")
-    decoder = EventDecoder(compat=compat, warn=warn, strict=strict)
+    decoder = EventDecoder(compat=compat, warn=warn, new_id=new_id, strict=strict)
     events: list[Event] = []
     for index, item in enumerate(raw):
         if not is_object(item):

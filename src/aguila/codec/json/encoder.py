@@ -1,7 +1,7 @@
 """Encode protocol objects as JSON.
 
-Absent fields are omitted (ENV-6) and required nulls are written (ENV-7). Values are written without type checks; the
-server checks its events with ``decode(..., strict=True)``.
+Absent fields are omitted (ENV-6) and required nulls are written (ENV-7). Values are written without type checks, which
+constructors do not make either, unless ``encode`` gets ``check=True``. The server checks every event of an agent.
 """
 
 from __future__ import annotations
@@ -11,26 +11,55 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.large_strings import ExcisedValue
 from aguila.codec.json.text import encode_surrogates, refuse_non_finite
-from aguila.errors import EncodeError
+from aguila.codec.json.validation import enforce_document, enforce_event
+from aguila.codec.json.values import is_array
+from aguila.codec.notices import log_notice
+from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import Event, MessagesSnapshotEvent, RunAgentInput, RunStartedEvent, UserMessage, replace
+from aguila.protocol._base import Wire
 from aguila.protocol.parts import TextPart, is_plain_text
 
 _encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 _LONG: Final = 1 << 16
+_EVENTS: Final = frozenset(get_args(Event))
 
 
-def encode(obj: Any) -> bytes:
+def encode(obj: Any, *, check: bool = False) -> bytes:
     """Encode a protocol object, a list of them, or a plain JSON value as compact JSON in UTF-8.
 
     A user message whose only part is plain text gets a string as its content. Dates, UUIDs, dataclasses and other
     values that msgspec supports are written its way. Raises ``EncodeError`` for NaN and Infinity, for objects without
-    a JSON form, and for nesting too deep to write.
+    a JSON form, and for nesting too deep to write; with ``check``, also for a protocol object with a value that the
+    schema refuses, with its path. That takes several times as long.
     """
-    return _write(_with_text_content(obj))
+    data = _write(_with_text_content(obj))
+    if check:
+        written = decode_json(data)
+        if is_array(obj):
+            for index, (item, raw) in enumerate(zip(obj, written, strict=True)):
+                _check_schema(item, raw, f"/{index}")
+        else:
+            _check_schema(obj, written, "")
+    return data
+
+
+def _check_schema(obj: Any, raw: Any, path: str) -> None:
+    """Raise ``EncodeError`` if the JSON of a protocol object does not match its schema."""
+    if not isinstance(obj, Wire):
+        return
+    try:
+        if obj.__class__ in _EVENTS:
+            enforce_event(raw, strict=True, warn=log_notice)
+        else:
+            enforce_document(raw, obj.__class__, strict=True, warn=log_notice)
+    except DecodeError as error:
+        message = f"{obj.__class__.__name__} is not valid: {error.message}"
+        raise EncodeError(message, path=f"{path}{error.path}") from None
 
 
 def encode_large(obj: Any) -> bytes:

@@ -7,13 +7,14 @@ msgspec does that afterwards.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import inspect as mi
 
 from aguila.protocol._base import Phantom
 from aguila.protocol.events import ActivityDeltaEvent, StateDeltaEvent
+from aguila.protocol.run import RunFinishedOutcome, SubagentFinishedOutcome
 
 
 class Opaque:
@@ -53,12 +54,18 @@ class Record:
 
 
 class Choice:
-    """A union of objects with a discriminator. An unknown or missing one is unrecognised (PROC-4, AMB-3)."""
+    """A union of objects with a discriminator. An unknown one is unrecognised (PROC-4), a missing one malformed.
+
+    A missing one of an outcome is unrecognised too, as it is to the published client (AMB-3).
+    """
 
     def __init__(self, tag_field: str, options: dict[str, Record]) -> None:
         self.tag_field = tag_field
         self.options = options
+        self.is_outcome = not _OUTCOMES.isdisjoint(record.cls for record in options.values())
 
+
+_OUTCOMES = frozenset((*get_args(RunFinishedOutcome), *get_args(SubagentFinishedOutcome)))
 
 Shape = Opaque | Integer | OneOf | Listing | Patch | Record | Choice
 

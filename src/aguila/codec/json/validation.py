@@ -137,7 +137,8 @@ def _strip(raw: Any, shape: Shape, event_type: str | None = None) -> tuple[Any, 
     """Return ``raw`` without the parts that ``shape`` does not describe, a notice for each removal, and a path.
 
     The path is that of an unknown value that invalidates all of ``raw``, else None. Never changes ``raw``. Raises
-    ``DecodeError`` for a malformed JSON Patch operation; the typed decoder refuses other malformed values.
+    ``DecodeError`` for a malformed JSON Patch operation and for an object of a union without its discriminator; the
+    typed decoder refuses other malformed values.
     """
     stripper = _Stripper(event_type)
     value = stripper.value(raw, shape, "")
@@ -196,6 +197,9 @@ class _Stripper:
         option = shape.options.get(tag) if isinstance(tag, str) else None
         if option is None:
             self.unknown = f"{path}/{shape.tag_field}"
+            if not isinstance(tag, str) and not shape.is_outcome:
+                problem = f"required member {shape.tag_field} is missing or not a string"
+                raise DecodeError(problem, rule="AMB-3", path=self.unknown)
             return _UNKNOWN
         return self.record(raw, option, path)
 
