@@ -62,6 +62,35 @@ async def test_hostile_requests_are_answered_within_bounds(tmp_path: Path, store
         finish(f"hostile requests, {store}", attacks, store)
 
 
+@pytest.mark.parametrize("http", ["httptools", "h11", None], ids=["uvicorn", "uvicorn with h11", "aguila serve"])
+async def test_floods_of_headers_are_refused_within_bounds(tmp_path: Path, http: str | None) -> None:
+    """Next to a flood, a request of normal size is measured. No other client waits for more than a turn of the loop."""
+    size = scaled(2_000_000, 50_000_000)
+    floods = {
+        "a normal request": b"X-Request: 1\r\n",
+        "one name, repeated": b"X: y\r\n" * (2_000_000 // 6),
+        "a long value, repeated": (b"Cookie: " + b"y" * 10_000 + b"\r\n") * 200,
+        "other names": b"".join(b"X%d: y\r\n" % i for i in range(150_000)),
+        "one long value": b"X: " + b"y" * size + b"\r\n",
+    }
+    settings = {} if http is None else {"http": http}
+    async with measured_worker(tmp_path, "memory", **settings) as worker:
+        attacks = Attacks(worker)
+        await attacks.prepare()
+        for name, headers in floods.items():
+            for path in ("/healthz", "/threads"):
+
+                async def make(_: int, path: str = path, headers: bytes = headers) -> Request:
+                    return Request(worker.port, "GET", path, headers=headers)
+
+                request = await attacks.attack(f"{name}, {path}", 0 if http is None else len(headers), make)
+                # The answer is lost if the server disconnects while the flood is on its way.
+                assert (
+                    request.status == 200 if headers is floods["a normal request"] else request.status in (0, 431, 400)
+                )
+        finish(f"floods of headers, {http or 'aguila serve'}", attacks, "memory")
+
+
 async def get(port: int, path: str) -> Request:
     return Request(port, "GET", path)
 

@@ -35,6 +35,7 @@ from aguila.frameworks.relay.upstream import Upstream
 from aguila.server import App, Limits
 from aguila.server.access.hosts import LOOPBACK_NAMES
 from aguila.server.agents import named_agents
+from aguila.server.http.bounded_protocol import BoundedHTTPProtocol
 from aguila.server.http.not_loaded import answer_not_loaded
 from aguila.server.page.files import NOT_BUILT, PageFiles
 from aguila.store import MemoryStore, Retention, Store
@@ -98,6 +99,7 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
         reload=reload,
         reload_dirs=[serving.folder] if reload else None,
         lifespan="on",
+        http=BoundedHTTPProtocol,
         access_log=False,
         server_header=False,
         log_config=log_config(as_json=json_logs),

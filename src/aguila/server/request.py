@@ -43,10 +43,10 @@ class Request:
 
 
 def _join_repeated(pairs: Iterable[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
-    joined: dict[bytes, bytes] = {}
+    values: dict[bytes, list[bytes]] = {}
     for name, value in pairs:
-        joined[name] = b"%b, %b" % (joined[name], value) if name in joined else value
-    return joined
+        values.setdefault(name, []).append(value)
+    return {name: b", ".join(found) for name, found in values.items()}
 
 
 def base_url(request: Request) -> str:

@@ -50,13 +50,16 @@ async def measured_worker(folder: Path, store: str, **settings: Any) -> AsyncIte
 
 
 class Request:
-    """A request on a connection of its own, whose last byte is sent when ``finish`` is called."""
+    """A request on a connection of its own, whose last byte is sent when ``finish`` is called.
 
-    def __init__(self, port: int, method: str, path: str, body: bytes = b"") -> None:
+    ``headers`` are further lines of the head. ``status`` is 0 if the server disconnects without an answer.
+    """
+
+    def __init__(self, port: int, method: str, path: str, body: bytes = b"", headers: bytes = b"") -> None:
         self._port = port
         head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-        self._bytes = head.encode() + body
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+        self._bytes = head.encode() + headers + b"\r\n" + body
         self.status = 0
         self.body = b""
 
@@ -80,7 +83,7 @@ class Request:
         with suppress(OSError):
             await self._writer.wait_closed()
         head, _, self.body = bytes(answer).partition(b"\r\n\r\n")
-        self.status = int(head.split()[1])
+        self.status = int(head.split()[1]) if head else 0
 
 
 class Attacks:

@@ -2,7 +2,8 @@
 
 Started as a script with its settings as JSON, as ``faults.app`` is. Its agents are ``echo``, ``relay``, which passes on
 the stream of the endpoint ``settings["upstream"]``, and ``read``, which reads that stream with the client.
-``POST /measurements`` returns what was measured since the last one.
+``settings["http"]`` is uvicorn's protocol, by default that of ``aguila serve``. ``POST /measurements`` returns what was
+measured since the last one.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from in_process import Slices
 from aguila import App, AsyncClient
 from aguila.errors import AguilaError
 from aguila.frameworks import upstream
+from aguila.server.http.bounded_protocol import BoundedHTTPProtocol
 from aguila.store import MemoryStore, SQLiteStore
 from faults.app import Announced
 
@@ -83,7 +85,14 @@ def main(settings: dict[str, Any]) -> None:
     app = App(agents, store=store, allow_anonymous=True, warn=ignore)
     Announced.port_file = Path(settings["port"])
     config = uvicorn.Config(
-        Measured(app), host="127.0.0.1", port=0, access_log=False, log_level="warning", loop="asyncio", lifespan="on"
+        Measured(app),
+        host="127.0.0.1",
+        port=0,
+        http=settings.get("http", BoundedHTTPProtocol),
+        access_log=False,
+        log_level="warning",
+        loop="asyncio",
+        lifespan="on",
     )
     Announced(config).run()
 

@@ -17,6 +17,7 @@ from aguila.server.access.control import AccessControl
 from aguila.server.copilotkit.mount import CopilotKit, to_error_response
 from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
 from aguila.server.errors import Disconnected, Rejected
+from aguila.server.http.head_limits import check_head
 from aguila.server.http.responses import BufferedResponse, Receive, Response, header_list
 from aguila.server.http.routes import find_route, path_segments, split_agent
 from aguila.server.page.files import PageFiles
@@ -47,6 +48,10 @@ class Dispatcher:
 
     async def respond(self, scope: Mapping[str, Any], receive: Receive) -> Response | None:
         """Return the response to a request; None if the client has disconnected."""
+        try:
+            check_head(scope)
+        except Rejected as rejected:
+            return BufferedResponse(status=rejected.status, body=rejected.body())
         headers: list[tuple[bytes, bytes]] = []  # CORS headers, which error responses carry too
         service: Service | None = None
         try:
