@@ -7,6 +7,8 @@ import functools
 import gc
 import json
 import logging
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -132,18 +134,37 @@ async def post(app: App, run_id: str, headers: tuple[tuple[bytes, bytes], ...] =
     return sent
 
 
-def test_the_memory_store_is_announced_once_and_only_as_a_default(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "aguila"):
-        with serving(App(agent)) as server:
-            server.events(run_id="1")
-            server.events(run_id="2")
-        assert [record.getMessage() for record in caplog.records if "memory" in record.getMessage()] == [
-            "threads are kept in memory and lost on exit; use App(store=path) to keep them"
-        ]
-        caplog.clear()
-        with serving(App(agent, store=MemoryStore())) as server:
-            server.events()
-        assert caplog.records == []
+@pytest.mark.parametrize("store", [MemoryStore(), ":memory:"], ids=["store", "name"])
+def test_a_memory_store_that_was_asked_for_is_not_warned_of(
+    store: MemoryStore | str, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = App(agent, store=store)
+    with caplog.at_level(logging.WARNING, "aguila"), serving(app) as server:
+        assert types(server.events())[-1] == "RUN_FINISHED"
+    assert isinstance(app.store, MemoryStore)
+    assert caplog.records == []
+
+
+def test_a_process_with_several_apps_warns_once_that_threads_are_lost() -> None:
+    program = """
+import anyio
+from aguila import App
+
+async def agent(run):
+    yield "Hello"
+
+async def main():
+    for _ in range(3):
+        async with App(agent):
+            pass
+
+anyio.run(main)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr == (
+        "threads are kept in memory and lost on exit; use App(store=path) to keep them, "
+        'or store=":memory:" if they need not be kept\n'
+    )
 
 
 async def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(

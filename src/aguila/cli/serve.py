@@ -39,13 +39,10 @@ from aguila.server.http.bounded_protocol import BoundedHTTPProtocol
 from aguila.server.http.not_loaded import answer_not_loaded
 from aguila.server.page.files import NOT_BUILT, PageFiles
 from aguila.store import MemoryStore, Retention, Store
+from aguila.store.locations import MEMORY
 
 _ENVIRONMENT = "AGUILA_SERVE"
 """Environment variable for worker processes: uvicorn passes them only the name of a function."""
-
-
-MEMORY = ":memory:"
-"""Value of --store that keeps threads in memory."""
 
 LOCAL_HOSTS = LOOPBACK_NAMES
 """Host names of this machine for its own users."""
@@ -171,7 +168,6 @@ def build() -> App:
         named_agents(found)
     except (TypeError, ValueError) as error:
         raise CannotServe(f"{serving.target} is neither an agent nor a dict of agents: {error}") from None
-    store = MemoryStore() if serving.store == MEMORY else serving.store
     options: dict[str, Any] = {**serving.options, "limits": Limits(**serving.options.get("limits", {}))}
     if "retention" in options:
         options["retention"] = Retention(**options["retention"])
@@ -181,7 +177,7 @@ def build() -> App:
     if serving.is_local:
         options["allowed_hosts"] = [*LOCAL_HOSTS, serving.host, *options.get("allowed_hosts", ())]
     try:
-        return App(found, store=store, allow_anonymous=serving.is_local, **options)
+        return App(found, store=serving.store, allow_anonymous=serving.is_local, **options)
     except ValueError as error:  # an option that only the app can judge
         raise CannotServe(str(error)) from None
 

@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import cache
 from typing import Any, Literal
 
 from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
@@ -36,7 +37,7 @@ from aguila.server.service import Service
 from aguila.server.settings import Busy, HTTPSettings, Settings, UndeclaredPeers
 from aguila.server.signals import SignalListener
 from aguila.store import Durability, MemoryStore, Retention, Store
-from aguila.store.locations import make_store
+from aguila.store.locations import MEMORY, make_store
 
 _log = logging.getLogger("aguila.server")
 
@@ -50,7 +51,7 @@ class App:
     ``POST /agents/{name}`` runs one of several agents, ``POST /`` the first. A thread belongs to the agent that
     started it. docs/server.md describes the options; all times are in seconds.
 
-    ``store``: a ``Store``, the path or URL of one (``sqlite:///path``), or None for memory.
+    ``store``: a ``Store``, the path or URL of one (``sqlite:///path``), ``":memory:"``, or None: memory, with a warning.
     ``durability``: with ``"process"`` stored events survive the death of the process, with ``"power"`` also the loss of
     power.
     ``authenticate``: takes a ``Request`` and returns a ``Principal`` or a scope, or None to refuse. Without it all
@@ -231,7 +232,7 @@ class App:
         async with self._starting:
             if self._service is None:
                 if self._warns_of_memory:
-                    _log.warning("threads are kept in memory and lost on exit; use App(store=path) to keep them")
+                    _warn_of_memory()
                 self._service = await self._start()
                 if self._is_drain_requested:
                     self.begin_drain()
@@ -412,10 +413,19 @@ class _MountPoint:
         await self._app({**scope, "root_path": path if path.startswith(root) else root + path}, receive, send)
 
 
+@cache
+def _warn_of_memory() -> None:
+    """Log that threads are lost on exit. Cached, so that a process with several apps logs it once."""
+    _log.warning(
+        'threads are kept in memory and lost on exit; use App(store=path) to keep them, or store=":memory:" if they '
+        "need not be kept"
+    )
+
+
 def _make_store(store: Store | str | os.PathLike[str] | None, durability: Durability, patience: float) -> Store:
     if durability not in ("process", "power"):
         raise ValueError(f'durability is {durability!r}; use "process" or "power"')
-    if store is None:
+    if store is None or store == MEMORY:
         store = MemoryStore()
     if not isinstance(store, Store):
         return make_store(store, busy_seconds=patience, durability=durability)

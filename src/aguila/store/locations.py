@@ -12,6 +12,8 @@ from aguila.store.base import Store
 from aguila.store.records import Durability
 from aguila.store.sqlite.store import SQLiteStore
 
+MEMORY: Final = ":memory:"
+"""The location of a store in memory, for a server: no other process could open it."""
 _SQLITE: Final = "sqlite:///"
 OPTION_PREFIX: Final = "aguila_"
 OPTIONS: Final = ("schema", "wakeups", "pool")
@@ -68,7 +70,7 @@ def _take_options(dsn: str) -> tuple[str, dict[str, Any]]:
 def sqlite_path(location: str | os.PathLike[str]) -> Path | None:
     """Return the path of an SQLite file; None if the location is of another kind. Raises ``ValueError``."""
     text = os.fspath(location)
-    if text in ("", ":memory:", "sqlite://", _SQLITE, _SQLITE + ":memory:"):
+    if text in ("", MEMORY, "sqlite://", _SQLITE, _SQLITE + MEMORY):
         raise ValueError(f"{text!r} names no file; give the path of an SQLite file")
     if text.startswith(_SQLITE):
         return Path(text.removeprefix(_SQLITE))

@@ -34,7 +34,8 @@ def inspect(
     """
     from aguila.cli import inspect as inspecting
     from aguila.cli.http_caller import CannotRun, headers_of, is_url
-    from aguila.cli.serve import MEMORY, CannotServe
+    from aguila.cli.serve import CannotServe
+    from aguila.store.locations import MEMORY
 
     try:
         if is_url(target):

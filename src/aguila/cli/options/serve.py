@@ -239,10 +239,9 @@ def serve(
 
 def _absolute(store: str) -> str:
     """Return a location that is the same in every directory."""
-    from aguila.cli import serve as serving
-    from aguila.store.locations import sqlite_path
+    from aguila.store.locations import MEMORY, sqlite_path
 
-    if store == serving.MEMORY:
+    if store == MEMORY:
         return store
     try:
         path = sqlite_path(store)
