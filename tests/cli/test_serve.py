@@ -13,7 +13,7 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import httpx2
 import msgspec
@@ -33,6 +33,7 @@ from aguila.cli.options.serve import APP_OPTIONS
 from aguila.cli.options.serve import serve as serve_command
 from aguila.server import App, Limits
 from aguila.server.copilotkit.mount import DEFAULT_PATH
+from aguila.server.front_ends import FrontEnd, front_end_options
 from aguila.server.page.files import PageFiles
 from aguila.store import MemoryStore, Retention
 
@@ -173,8 +174,8 @@ def written(option: str) -> list[str]:
     return ["--" + option.replace("_", "-"), *([value] if value else [])]
 
 
-def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert list(GIVEN) == list(APP_OPTIONS)
+def app_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
+    """Return the options that ``aguila serve`` passes to the App."""
     built: list[dict[str, Any]] = []
 
     class Built(App):
@@ -191,11 +192,15 @@ def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, mon
     monkeypatch.setattr(serve, "log_config", no_logs)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     monkeypatch.setenv("AGUILA_SERVE", "")
+    done = CliRunner().invoke(commands, ["serve", "mine:agent", "--port", "0", *words])
+    assert done.exit_code == 0, done.output
+    return built[0]
+
+
+def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(GIVEN) == list(APP_OPTIONS)
     every = [word for option in GIVEN for word in written(option)]
-    for given in ([], every):
-        done = CliRunner().invoke(commands, ["serve", "mine:agent", "--port", "0", *given])
-        assert done.exit_code == 0, done.output
-    plain, full = built
+    plain, full = (app_options(folder, monkeypatch, *given) for given in ([], every))
     local = ["localhost", "127.0.0.1", "::1", "127.0.0.1"]
     assert plain == {
         "store": str(folder / "aguila.db"),
@@ -232,7 +237,31 @@ def test_what_the_help_calls_a_default_is_the_default_of_an_app() -> None:
 def test_every_option_is_in_the_documents() -> None:
     text = (REPOSITORY / "docs" / "cli.md").read_text()
     options = [name for name in inspect.signature(serve_command).parameters if name not in ("context", "target")]
-    assert [name for name in options if f"`--{name.replace('_', '-')}" not in text] == []
+    written_as = {"front_end": "for"}  # a keyword of Python
+    assert [name for name in options if f"`--{written_as.get(name, name).replace('_', '-')}" not in text] == []
+
+
+@pytest.mark.parametrize("name", get_args(FrontEnd))
+def test_for_sets_the_options_that_a_front_end_needs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, name: FrontEnd
+) -> None:
+    options = app_options(folder, monkeypatch, "--for", name)
+    needed = front_end_options(name)
+    assert {option: options.get(option) for option in needed} == needed
+
+
+def test_an_option_beside_for_wins(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = app_options(folder, monkeypatch, "--for", "tdesign", "--history", "client")
+    assert options["history"] == "client"
+    options = app_options(folder, monkeypatch, "--copilotkit-path", "/kit", "--for", "copilotkit")
+    assert (options["copilotkit"], options["langgraph_interrupts"]) == ("/kit", True)
+
+
+def test_for_lists_the_front_ends_that_it_knows(folder: Path) -> None:
+    done = CliRunner().invoke(commands, ["serve", "--for", "gradio"])
+    assert done.exit_code == 2
+    for name in get_args(FrontEnd):
+        assert name in done.output
 
 
 def test_on_this_machine_it_answers_to_no_foreign_name(folder: Path) -> None:
@@ -243,10 +272,11 @@ def test_on_this_machine_it_answers_to_no_foreign_name(folder: Path) -> None:
             assert server.get("/threads", headers={"host": f"{host}:{port}"}).status_code == status, host
 
 
-@pytest.mark.parametrize("options", [written(option) for option in GIVEN], ids=list(GIVEN))
+@pytest.mark.parametrize("options", [*(written(option) for option in GIVEN), ["--for", "tdesign"]], ids=lambda o: o[0])
 def test_what_an_app_says_itself_cannot_be_said_beside_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
+    expected = '--for tdesign (as **front_end_options("tdesign"))' if options[0] == "--for" else options[0]
     (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent, store='a.db')\n")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
@@ -254,7 +284,7 @@ def test_what_an_app_says_itself_cannot_be_said_beside_it(
     monkeypatch.setenv("AGUILA_SERVE", "")
     done = CliRunner().invoke(commands, ["serve", "whole:app", "--port", "0", *options])
     assert done.exit_code == 1
-    message = f"whole:app is an App with its own options; pass these to App(...): {options[0]}"
+    message = f"whole:app is an App with its own options; pass these to App(...): {expected}"
     assert done.stderr == f"aguila serve: {message}\n"
 
 

@@ -186,7 +186,7 @@ class CopilotKit(FrontEnd):
     recipe = "copilotkit"
     query: ClassVar[dict[str, str]] = {"header": "X-Tenant:acme"}
     packages = ("@copilotkit/react-core", "@ag-ui/client", "react")
-    serve_options = ("--copilotkit",)
+    serve_options = ("--for", "copilotkit")
     unsupported: ClassVar[dict[str, str]] = {"two cuts without loss": NO_RECONNECT}
     partly: ClassVar[dict[str, str]] = {"image result": IMAGE_AS_TEXT}
 
@@ -225,7 +225,6 @@ class CopilotKitV1(CopilotKit):
     title = "CopilotKit, v1 API"
     packages = ("@copilotkit/react-core", "@copilotkit/react-ui", "@ag-ui/client")
     query: ClassVar[dict[str, str]] = {"api": "v1"}
-    serve_options = ("--copilotkit", "--langgraph-interrupts")
     unsupported: ClassVar[dict[str, str]] = {
         **CopilotKit.unsupported,
         **dict.fromkeys(
@@ -237,7 +236,7 @@ class CopilotKitV1(CopilotKit):
         "interrupt, cancelled": "`useLangGraphInterrupt` can answer, not cancel",
     }
     notes: ClassVar[dict[str, str]] = {
-        "interrupt, answered": "with `aguila serve --langgraph-interrupts` too; the question is shown once",
+        "interrupt, answered": "with both forms of an interrupt; the question is shown once",
     }
 
     def messages(self) -> Locator:
@@ -300,14 +299,14 @@ class AssistantUi(FrontEnd):
     title = "assistant-ui"
     recipe = "assistant-ui"
     packages = ("@assistant-ui/react", "@assistant-ui/react-ag-ui", "@ag-ui/client")
-    serve_options = ("--one-text-at-a-time",)
+    serve_options = ("--for", "assistant-ui")
     unsupported: ClassVar[dict[str, str]] = {
         "activity": "assistant-ui draws no activities but A2UI surfaces and MCP apps",
         "two cuts without loss": NO_RECONNECT,
     }
     partly: ClassVar[dict[str, str]] = {"image result": IMAGE_AS_TEXT}
     notes: ClassVar[dict[str, str]] = {
-        "subagents": "with `aguila serve --one-text-at-a-time`: assistant-ui mixes texts that arrive in parallel",
+        "subagents": "assistant-ui mixes texts that arrive in parallel, so the server sends one after the other",
     }
 
     def sees_drawing(self) -> None:
@@ -325,7 +324,7 @@ class TanStackAi(FrontEnd):
     title = "TanStack AI"
     recipe = "tanstack-ai"
     packages = ("@tanstack/ai-client", "@tanstack/ai-react", "@tanstack/ai")
-    serve_options = ("--history", "server")
+    serve_options = ("--for", "tanstack")
     unsupported: ClassVar[dict[str, str]] = {
         "shared state": "TanStack AI has no shared state: STATE_* events reach `onChunk` only",
         "activity": "TanStack AI has no activities: ACTIVITY_* events reach `onChunk` only",

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from aguila_process import AguilaProcess
 from front_ends import (
@@ -29,6 +29,9 @@ from front_ends import (
 from playwright.sync_api import Browser, sync_playwright
 from recipes import CHROMIUM, REPOSITORY, MissingTool, build, require_tools, serving_page, versions
 from scenarios import SCENARIOS
+
+from aguila.server import front_end_options
+from aguila.server.front_ends import FrontEnd as FrontEndName
 
 PAGE = REPOSITORY / "docs" / "frontends.md"
 FAILURES = REPOSITORY / "build" / "frontends"
@@ -52,6 +55,57 @@ CHROMIUM_FLAGS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+
+
+INTRODUCTION = """\
+# Front ends
+
+<!-- written by `make frontends`; do not edit -->
+
+One option sets what the pages of a front end need:
+
+```sh
+aguila serve module:agent --for copilotkit --cors-origin http://localhost:5173
+```
+
+```python
+from aguila import App, Run
+from aguila.server import front_end_options
+
+async def agent(run: Run):
+    yield f"You said: {run.user_text}"
+
+app = App(agent, store="threads.db", cors_origins=["http://localhost:5173"], **front_end_options("copilotkit"))
+```
+
+OPTIONS
+
+On the command line an option beside `--for` wins. In Python replace it in the dict:
+`front_end_options("tdesign") | {"history": "client"}`. If the page comes from another origin than the app, name that
+origin in `cors_origins`.
+
+## Stop
+
+`HttpAgent.abortRun()` of `@ag-ui/client` only closes the connection, and so do front ends that call it. The run belongs
+to the server and continues. These lines cancel it:
+
+```ts
+class CancellingAgent extends HttpAgent {
+  abortRun() {
+    const thread = `${SERVER}/threads/${encodeURIComponent(this.threadId)}`;
+    void fetch(`${thread}/cancel`, { method: "POST", headers: this.headers });
+    super.abortRun();
+  }
+}
+```
+
+`SERVER` is the address of the app. CopilotKit's Stop button cancels by itself. If you cannot change a page, start the
+server with `--on-disconnect cancel` (`App(on_disconnect="cancel")`): then a run ends some seconds after its last viewer
+has left, also if that viewer closed the page.
+
+## What works
+"""
+"""The part of the page that does not depend on the results."""
 
 
 class Cell(NamedTuple):
@@ -118,11 +172,12 @@ def play_all(browser: Browser, front_end: type[FrontEnd], names: list[str]) -> C
 
 def document(columns: dict[type[FrontEnd], Column]) -> str:
     """Return the table and its notes as Markdown."""
+    options = ["| front end | options |", "|---|---|"]
+    for name in get_args(FrontEndName):
+        needed = ", ".join(f"`{option}={value!r}`" for option, value in front_end_options(name).items())
+        options.append(f"| `{name}` | {needed or 'the defaults'} |")
     lines = [
-        "# Front ends",
-        "",
-        "<!-- written by `make frontends`; do not edit -->",
-        "",
+        INTRODUCTION.replace("OPTIONS", "\n".join(options)),
         "Each column is a recipe of [examples/frontends](../examples/frontends), driven in Chromium against",
         "`aguila serve` with an SQLite store. *works* means that a user of the page sees the result, *partly* that the",
         "user sees it with the loss that the note names, `-` that the front end has no such feature. Numbers refer to",

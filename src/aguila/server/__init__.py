@@ -10,10 +10,11 @@ if TYPE_CHECKING:
     from aguila.server.access.authentication import ANONYMOUS, Principal
     from aguila.server.app import App
     from aguila.server.errors import Rejected
+    from aguila.server.front_ends import front_end_options
     from aguila.server.limits import Limits
     from aguila.server.request import Request
 
-__all__ = ["ANONYMOUS", "App", "Limits", "Principal", "Rejected", "Request"]
+__all__ = ["ANONYMOUS", "App", "Limits", "Principal", "Rejected", "Request", "front_end_options"]
 
 _MODULES = {
     "ANONYMOUS": "access.authentication",
@@ -22,6 +23,7 @@ _MODULES = {
     "Principal": "access.authentication",
     "Rejected": "errors",
     "Request": "request",
+    "front_end_options": "front_ends",
 }
 
 

@@ -51,7 +51,7 @@ class App:
     ``POST /agents/{name}`` runs one of several agents, ``POST /`` the first. A thread belongs to the agent that
     started it. docs/server.md describes the options; all times are in seconds.
 
-    ``store``: a ``Store``, the path or URL of one (``sqlite:///path``), ``":memory:"``, or None: memory, with a warning.
+    ``store``: a ``Store``, the path or URL of one (``sqlite:///path``), ``":memory:"``; None is memory, with a warning.
     ``durability``: with ``"process"`` stored events survive the death of the process, with ``"power"`` also the loss of
     power.
     ``authenticate``: takes a ``Request`` and returns a ``Principal`` or a scope, or None to refuse. Without it all

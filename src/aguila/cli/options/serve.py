@@ -176,6 +176,15 @@ def serve(
         list[str] | None, _option(_ACCESS, "Let clients change only this key of the state. Repeatable.", metavar="KEY")
     ] = None,
     echo_input: Annotated[bool, _flag(_EVENTS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
+    front_end: Annotated[
+        Literal["copilotkit", "assistant-ui", "tanstack", "tdesign"] | None,
+        _option(
+            _FRONT_ENDS,
+            "Set what copilotkit, assistant-ui, tanstack or tdesign needs. Options beside it win.",
+            "--for",
+            metavar="FRONT_END",
+        ),
+    ] = None,
     undeclared_peers: Annotated[
         Literal["flatten", "subagents", "meta"],
         _option(
@@ -215,19 +224,25 @@ def serve(
     """Serve an agent over AG-UI; without one, the demo. With a URL, make the runs of any AG-UI endpoint durable."""
     from aguila.cli import serve as serving
     from aguila.cli.http_caller import is_url
+    from aguila.server import front_end_options
 
     if reload and workers > 1:
         raise typer.BadParameter("--reload works with one process only; drop --workers")
     if upstream_header and not is_url(target):
         raise typer.BadParameter("--upstream-header is for the URL of an endpoint; drop it")
     given = [option for option in APP_OPTIONS if _is_given(context, option)]
+    named = ["--" + option.replace("_", "-") for option in given]
+    options = _nested({APP_OPTIONS[option]: context.params[option] for option in given if option != "store"})
+    if front_end is not None:
+        options = front_end_options(front_end) | options
+        named.append(f'--for {front_end} (as **front_end_options("{front_end}"))')
     what = serving.Serving(
         target=target,
         folder=str(Path.cwd()),
         store=_absolute(store),
         host=host,
-        options=_nested({APP_OPTIONS[option]: context.params[option] for option in given if option != "store"}),
-        given=["--" + option.replace("_", "-") for option in given],
+        options=options,
+        given=named,
         upstream_headers=_headers(upstream_header or ()),
     )
     try:

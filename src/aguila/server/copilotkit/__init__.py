@@ -4,6 +4,15 @@
 reads, ``mount`` the path of the routes.
 """
 
+from typing import Any, Final
+
 from aguila.server.copilotkit.mount import CopilotKit
 
-__all__ = ["CopilotKit"]
+__all__ = ["APP_OPTIONS", "CopilotKit"]
+
+APP_OPTIONS: Final[dict[str, Any]] = {
+    "copilotkit": True,
+    "langgraph_interrupts": True,
+    "capabilities": {"custom": {"a2ui": True}},
+}
+"""What an app needs to serve CopilotKit pages: the routes, interrupts for ``useLangGraphInterrupt``, A2UI."""

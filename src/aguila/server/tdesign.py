@@ -1,0 +1,8 @@
+"""Tencent's TDesign Chat (``protocol: "agui"``): what an app needs to serve its pages."""
+
+from typing import Any, Final
+
+APP_OPTIONS: Final[dict[str, Any]] = {"history": "server", "one_text_at_a_time": True}
+"""TDesign Chat sends only what the page puts into the request, which is the new message. It appends every text to the
+message that began last.
+"""
