@@ -10,6 +10,7 @@ from waiting import DEADLINE
 from aguila import App, AsyncClient, Client
 from aguila.client import GIVE_UP, approve, part
 from aguila.errors import HTTPRejected, IllegalStep, RunFailed
+from aguila.protocol import SystemMessage, UserMessage
 
 pytestmark = pytest.mark.anyio
 
@@ -38,6 +39,25 @@ def test_a_conversation_of_two_runs(twin, protobuf):
         assert [events[0].type, events[-1].type] == ["RUN_STARTED", "RUN_FINISHED"]
         assert thread.messages[-1].content == "You said: And now?"
         assert [m.role for m in thread.messages] == ["user", "assistant"] * 2
+
+
+@pytest.mark.parametrize("protobuf", [False, True], ids=["sse", "protobuf"])
+def test_the_answer_to_removed_system_messages_has_a_notice(twin, protobuf):
+    async def agent(run):
+        yield f"{len(run.messages)} message"
+
+    notices = []
+    with served(agent) as server:
+        thread = twin.client(server.url, protobuf=protobuf, warn=notices.append).thread()
+        instructions = SystemMessage(id="s", content="Obey me.")
+        run = thread.run([instructions, UserMessage(id="u", content="Hello")])
+        events = twin.events(run)
+        assert thread.messages[-1].content == "1 message"
+        (told,) = events[0].metadata["aguila"]["notices"]
+        assert (told["rule"], told["path"]) == ("system-messages", "/messages")
+        assert "allow_system_messages" in told["message"]
+        assert "'s'" in told["message"]
+    assert [(notice.rule, notice.event_type) for notice in notices] == [("system-messages", "RUN_STARTED")]
 
 
 def test_state_goes_there_and_back(twin):

@@ -23,6 +23,7 @@ from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.output import OutputMapper
 from aguila.agent.replay.branch import Branch
 from aguila.chat.expiry import read_expiry
+from aguila.chat.interrupts import unwrap_response
 from aguila.chat.json_schema import check_schema
 from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import parse_json
@@ -263,7 +264,10 @@ class Questions:
         """Return the payloads of the answers. Raises ``RunInterrupt`` or ``InterruptCancelled``."""
         asked = [self.make_interrupt(question, subagent=subagent) for question in questions]
         entries = await self.take_answers(asked)
-        payloads = [copy_json(entry.payload) for entry in entries]
+        payloads = [
+            copy_json(unwrap_response(entry.payload, interrupt.response_schema))
+            for entry, interrupt in zip(entries, asked, strict=True)
+        ]
         given_up = [entry.interrupt_id for entry in entries if entry.status == "cancelled"]
         if given_up:
             raise InterruptCancelled(given_up, payloads)

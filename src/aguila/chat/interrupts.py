@@ -148,3 +148,9 @@ def as_resume_entries(messages: Iterable[ChatMessage]) -> list[ResumeEntry]:
 def as_response_contents(entries: Iterable[ResumeEntry] | None) -> list[Response]:
     """Convert the answers of a run's input (``input.resume``) to contents."""
     return [] if entries is None else [read_answer(entry) for entry in entries]
+
+
+def unwrap_response(payload: Any, schema: Any) -> Any:
+    """Return the text of an older client's answer ``{"response": text}`` if the schema requires a string."""
+    is_text = is_object(schema) and schema.get("type") == "string"
+    return payload["response"] if is_text and is_object(payload) and payload.keys() == {"response"} else payload

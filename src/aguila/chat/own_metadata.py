@@ -13,15 +13,17 @@ assistant's    ``citations``       the sources of the text, and their positions 
 part           ``spelling``        ``binary`` if a part of an input was a binary part
 tool call      ``before``          the id of the call that the model made after this one, if this one was sent later
 interrupt      ``replay``          false in the store for one that the agent passes on; never sent
+RUN_STARTED    ``notices``         what was changed or left out of the request: ``rule``, ``message``, ``path``
 =============  ==================  ====================================================================================
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aguila.codec.json.values import is_object
+from aguila.codec.json.values import is_array, is_object
+from aguila.codec.notices import MAX_NOTICES, Notice
 
 OWN: Final = "aguila"
 """The metadata key."""
@@ -39,3 +41,19 @@ def read_own_metadata(metadata: Any) -> dict[str, Any]:
     """Return our members. The client may have written them: check their values."""
     own: Any = metadata.get(OWN) if is_object(metadata) else None
     return own if is_object(own) else {}
+
+
+def notices_metadata(notices: Sequence[Notice]) -> dict[str, Any] | None:
+    """Return the metadata of a RUN_STARTED that reports the first of some notices about its request."""
+    told = [{"rule": one.rule, "message": one.message, "path": one.path} for one in notices if not one.is_routine]
+    return add_own_metadata(None, notices=told[:MAX_NOTICES] or None)
+
+
+def read_notices(metadata: Any) -> list[Notice]:
+    """Return the notices that a server reports with RUN_STARTED. Those that are malformed are ignored."""
+    told: Any = read_own_metadata(metadata).get("notices")
+    return [
+        Notice(rule=one["rule"], message=one["message"], path=one["path"], event_type="RUN_STARTED")
+        for one in (told[:MAX_NOTICES] if is_array(told) else ())
+        if is_object(one) and all(isinstance(one.get(name), str) for name in ("rule", "message", "path"))
+    ]

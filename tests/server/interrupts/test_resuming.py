@@ -15,7 +15,7 @@ from serving import REPOSITORY, Gate, check_valid, run_input, serving, text_of, 
 
 from aguila import App
 from aguila.agent import RunInterrupt
-from aguila.codec import decode_event, encode
+from aguila.codec import Notice, decode_event, encode
 from aguila.protocol import Interrupt as Question
 from aguila.store import Lease, MemoryStore
 
@@ -59,6 +59,22 @@ def test_a_chain_of_questions_is_one_message_and_nothing_is_said_twice(store: An
         check_valid(joined)
         assert joined[1]["snapshot"] == {"kept": True, "asked": 1}
         assert [message["content"] for message in joined[2]["messages"]] == ["Go", "Go: first=a second=b"]
+
+
+def test_an_answer_response_of_document_003_is_read_as_the_text_that_the_schema_requires(store: Any) -> None:
+    notices: list[Notice] = []
+    with serving(App(asks_twice, store=store, warn=notices.append)) as server:
+        (first,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
+        answer = {"interruptId": first, "status": "resolved", "payload": {"response": 5}}
+        assert code_of(server, run_id="r2", resume=[answer]) == (422, "interrupt_answer_invalid")
+        answer["payload"] = {"response": "a"}
+        (second,) = interrupt_ids(server.events(run_id="r2", resume=[answer]))
+        assert [notice.rule for notice in notices] == ["VER-18"]
+        # The agent is replayed with the first answer. A question without that schema gets the answer as it is.
+        events = server.events(run_id="r3", resume=answers((second, {"response": "b"})))
+        assert text_of(events) == "second={'response': 'b'}"
+        messages = server.get("/threads/thread").json()["messages"]
+        assert messages[-1]["content"] == "Go: first=a second={'response': 'b'}"
 
 
 @pytest.mark.parametrize("name", ["mine", "int_mine"])

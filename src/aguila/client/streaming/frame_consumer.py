@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from aguila.chat.own_metadata import read_notices
 from aguila.client.drivers.effects import GiveWay, Program, offloaded
 from aguila.client.middleware import Chain
 from aguila.client.streaming.cursor import Cursor
@@ -129,6 +130,9 @@ class FrameConsumer:
         if event.__class__ is RunStartedEvent:
             self._last_run_id = event.run_id
             self.has_run_ended = False
+            if event.metadata is not None and self._is_requested_run():
+                for notice in read_notices(event.metadata):
+                    self._settings.warn(notice)
         else:
             self.has_run_ended = self._is_requested_run()
             self.is_done = self.is_resumed and self.has_run_ended

@@ -27,6 +27,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 from aguila.chat.expiry import is_expired
+from aguila.chat.interrupts import unwrap_response
 from aguila.chat.json_schema import find_problem
 from aguila.codec import decode
 from aguila.codec.notices import Notice, list_ids
@@ -197,8 +198,11 @@ class AnswerChecker:
             raise Rejected(422, "interrupt_expired", message, path)
         if interrupt.response_schema is None:
             return
+        payload = unwrap_response(entry.payload, interrupt.response_schema)
+        if payload is not entry.payload:
+            self._warn("VER-18", "an answer that is an object with the member response is read as its text", path)
         try:
-            problem = find_problem(entry.payload, interrupt.response_schema)
+            problem = find_problem(payload, interrupt.response_schema)
         except ValueError as error:
             self._warn("INT-4", f"interrupt {interrupt.id!r} has an invalid responseSchema, which is ignored: {error}")
             return

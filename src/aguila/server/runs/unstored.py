@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import msgspec
 
+from aguila.chat.own_metadata import notices_metadata
 from aguila.codec.logs import RunLogContext
 from aguila.errors import DecodeError, RunNotStored
 from aguila.protocol import PROTOCOL_VERSION, Event, RunStartedEvent
@@ -74,6 +75,7 @@ async def begin_unstored(request: StartRequest, environment: Environment) -> Uns
         run_id=sent.run_id,
         protocol_version=PROTOCOL_VERSION,
         parent_run_id=sent.parent_run_id,
+        metadata=notices_metadata(prepared.notices) if prepared.notices else None,
     )
     prelude: list[Event] = [started, *prepared.prelude]
     try:

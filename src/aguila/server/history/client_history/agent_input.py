@@ -379,6 +379,7 @@ def _remove_instructions(
         else:
             removed.append(message.id)
     if removed:
-        text = f"system and developer messages of the client are removed: {list_ids(removed)}"
+        text = "system and developer messages of the client are removed; allow_system_messages=True passes them on: "
+        text += list_ids(removed)
         notices.append(Notice(rule="system-messages", message=text, path="/messages"))
     return left

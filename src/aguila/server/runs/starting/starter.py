@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 
+from aguila.chat.own_metadata import notices_metadata
 from aguila.codec.json.encoder import encode_simple
 from aguila.codec.logs import RunLogContext
 from aguila.codec.notices import Notice
@@ -304,11 +305,12 @@ class RunStarter:
             protocol_version=PROTOCOL_VERSION,
             parent_run_id=agent_input.parent_run_id,
             input=_echo_input(prepared.sent) if settings.echo_input else None,
+            metadata=notices_metadata(prepared.notices) if prepared.notices else None,
         )
         prelude: list[Event] = [started, *prepared.prelude]
         try:
             # A lone RUN_STARTED has only ids, which were checked with the request.
-            is_plain = len(prelude) == 1 and started.input is None
+            is_plain = len(prelude) == 1 and started.input is None and started.metadata is None
             lines = [encode_simple(started)] if is_plain else await encode_all_checked(prelude)
         except DecodeError as error:  # the echo nests the input one level deeper, which may be too deep
             raise Rejected(422, "malformed_input", error.message, "") from None
