@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 from builders import user_json
 from faults.cutting_proxy import CuttingProxy
+from processes.commands import aguila_serve
+from scripted_server import Answer, Asked, ScriptedServer
+from scripted_server import run_of as answer_run
 from serving import Gate, Held, check_valid, run_input, server_process, serving, text_of, types
 from waiting import wait_until
 
@@ -346,6 +349,23 @@ def test_headers_pass_by_name_and_credentials_are_added(behind: Place) -> None:
     ):
         seen = stream.rest()[-1]["result"]
     assert seen == {"x-tenant": "acme", "authorization": "Bearer token"}
+
+
+def set_cookie(asked: Asked) -> Answer:
+    answer = answer_run()(asked)
+    answer.headers["Set-Cookie"] = "session=of-the-first-tenant; Path=/"
+    return answer
+
+
+@pytest.mark.parametrize("is_command", [False, True], ids=["upstream", "aguila serve URL"])
+def test_cookies_of_the_endpoint_are_not_stored(is_command: bool, tmp_path: Path) -> None:
+    with ScriptedServer(set_cookie, set_cookie) as endpoint:
+        app = App(upstream(endpoint.url), authenticate=lambda request: request.headers["authorization"])
+        with aguila_serve(tmp_path, endpoint.url) if is_command else serving(app) as front:
+            for tenant in ("first", "second"):
+                with front.run(headers={"authorization": tenant}, thread_id=tenant, run_id="r1") as stream:
+                    assert stream.rest()[-1]["type"] == "RUN_FINISHED"
+        assert [asked.headers.get("cookie") for asked in endpoint.requests] == [None, None]
 
 
 def test_threads_may_be_mapped(behind: Place) -> None:

@@ -19,7 +19,7 @@ except ModuleNotFoundError as error:
 class AiohttpTransport:
     """Send requests over an ``aiohttp.ClientSession``: yours, or one made from ``options`` at the first request.
 
-    A session of yours is not closed with the transport.
+    Cookies of responses are not stored. A session of yours keeps its cookies, and is not closed with the transport.
     """
 
     def __init__(
@@ -28,6 +28,7 @@ class AiohttpTransport:
         self._session = session
         self._owns_session = session is None
         self._timeouts = timeouts or Timeouts()
+        self._cookies = options.pop("cookies", None)
         self._options = options
 
     async def send(self, request: Request) -> _Response:
@@ -38,7 +39,7 @@ class AiohttpTransport:
                 connector=aiohttp.TCPConnector(limit=0),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeouts.connect),
                 auto_decompress=True,
-                **self._options,
+                **{"cookie_jar": aiohttp.DummyCookieJar(), **self._options},  # users must not get each other's cookies
             )
         try:
             response = await self._session.request(
@@ -46,6 +47,7 @@ class AiohttpTransport:
                 request.url,
                 headers=dict(request.headers),
                 data=request.body,
+                cookies=self._cookies,
                 allow_redirects=False,
                 skip_auto_headers=() if request.body is not None else ("Content-Type",),
             )

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
+from http.cookiejar import Cookie, DefaultCookiePolicy
 from importlib.util import find_spec
 from typing import Any
 from weakref import WeakSet
@@ -25,8 +26,8 @@ except ModuleNotFoundError as error:
 class AsyncHTTPX2Transport:
     """Send requests over an ``httpx2.AsyncClient``: yours, or one made from ``options``.
 
-    ``options`` are those of ``httpx2.AsyncClient``, such as ``proxy``, ``http2`` and ``verify``. A client of yours
-    is not closed with the transport.
+    ``options`` are those of ``httpx2.AsyncClient``, such as ``proxy``, ``http2`` and ``verify``. Cookies of responses
+    are not stored. A client of yours keeps its cookies, and is not closed with the transport.
     """
 
     def __init__(
@@ -39,6 +40,8 @@ class AsyncHTTPX2Transport:
         timeout = httpx2.Timeout(None, connect=timeouts.connect, pool=timeouts.connect)
         options = {"timeout": timeout, "limits": _LIMITS, **options}
         self._client = client or httpx2.AsyncClient(**_check_http2(options))
+        if client is None:
+            self._client.cookies.jar.set_policy(_NoNewCookies())
 
     async def send(self, request: Request) -> _AsyncResponse:
         """Send a request. See ``AsyncTransport``."""
@@ -127,8 +130,8 @@ class _AsyncResponse:
 class HTTPX2Transport:
     """Send requests over an ``httpx2.Client``: yours, or one made from ``options``.
 
-    ``options`` are those of ``httpx2.Client``, such as ``proxy``, ``http2`` and ``verify``. A client of yours is not
-    closed with the transport.
+    ``options`` are those of ``httpx2.Client``, such as ``proxy``, ``http2`` and ``verify``. Cookies of responses are
+    not stored. A client of yours keeps its cookies, and is not closed with the transport.
 
     httpx2 has one read timeout for a whole body: that is ``Timeouts.idle``. Over HTTP/1.1, a shorter limit for a single
     read closes the connection when it runs out. Over HTTP/2, where runs share a connection, ``idle`` bounds every read.
@@ -141,6 +144,8 @@ class HTTPX2Transport:
         self._owns_client = client is None
         options = {"limits": _LIMITS, **options}
         self._client = client or httpx2.Client(**_check_http2(options))
+        if client is None:
+            self._client.cookies.jar.set_policy(_NoNewCookies())
         self._streams: WeakSet[httpcore2.NetworkStream] = WeakSet()  # every connection made by our own client
         self._responses: WeakSet[_Response] = WeakSet()
 
@@ -302,6 +307,14 @@ def _undecodable(problem: str, status: int) -> Iterator[bytes]:
 async def _undecodable_async(problem: str, status: int) -> AsyncIterator[bytes]:
     for piece in _undecodable(problem, status):
         yield piece
+
+
+class _NoNewCookies(DefaultCookiePolicy):
+    """Stores no cookie of a response: the users of a client must not get each other's."""
+
+    def set_ok(self, cookie: Cookie, request: Any) -> bool:
+        """See ``CookiePolicy``."""
+        return False
 
 
 def _check_http2(options: dict[str, Any]) -> dict[str, Any]:
