@@ -92,3 +92,20 @@ def test_everything_else_gets_sse_and_never_a_refusal(accept: str | None) -> Non
 )
 def test_a_reader_knows_protobuf_by_its_media_type_alone(content_type: str | None, expected: bool) -> None:
     assert is_protobuf(content_type) is expected
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        (f"{PROTO}, text/event-stream", SSE_MEDIA_TYPE),
+        (f"text/event-stream;q=0.1, {PROTO};q=1", SSE_MEDIA_TYPE),
+        (f"{PROTO}, text/*;q=0.5", SSE_MEDIA_TYPE),
+        (f"{PROTO}, */*", SSE_MEDIA_TYPE),
+        (PROTO, PROTO),
+        (f"{PROTO}, application/json", PROTO),
+        (f"{PROTO}, text/event-stream;q=0", PROTO),
+        (None, SSE_MEDIA_TYPE),
+    ],
+)
+def test_a_reader_of_both_gets_sse_if_that_is_preferred(accept: str | None, expected: str) -> None:
+    assert negotiate(accept, prefers_sse=True) == expected

@@ -138,6 +138,12 @@ def check_activity(seen: Seen) -> Iterator[str]:
     yield from ()
 
 
+def check_protobuf(seen: Seen) -> Iterator[str]:
+    yield from check_tools(seen["tools"])
+    yield from check_reasoning(seen["reasoning"])
+    yield from check_activity(seen["activity"])
+
+
 def check_steps(seen: Seen) -> Iterator[str]:
     succeeded(seen, "I read.")
     names = [event["stepName"] for event in events(seen, "STEP_FINISHED")]
@@ -260,6 +266,7 @@ FEATURES: dict[str, tuple[str, Callable[[Seen], Iterator[str]]]] = {
     "state in Node": ("shared state, in Node's ES modules", check_state),
     "reasoning": ("reasoning", check_reasoning),
     "activity": ("activities", check_activity),
+    "protobuf": ("tools, reasoning, activities, where protobuf is accepted too", check_protobuf),
     "steps": ("steps", check_steps),
     "subagents": ("subagents", check_subagents),
     "interrupt": ("interrupt, answered", check_interrupt),

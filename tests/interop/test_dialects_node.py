@@ -11,10 +11,22 @@ from processes.node import CLIENTS, run_node
 from streams.vectors import VALID
 
 from aguila.codec import decode_event, encode
-from aguila.codec.dialects import GENERATIONS, UNDECLARED, UNDECLARED_WITH_SUBAGENTS, Dialect, Translator
+from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_SUBAGENTS, Dialect, Translator, dialect_of
 from aguila.protocol import Event
 
-PUBLISHED = ["0.0.35", "0.0.40", "0.0.45", "0.0.47", "0.0.50", "0.0.53", "0.0.57", "0.0.59", "1.0.0"]
+PUBLISHED = [
+    "0.0.35",
+    "0.0.40",
+    "0.0.41",
+    "0.0.44",
+    "0.0.45",
+    "0.0.47",
+    "0.0.50",
+    "0.0.53",
+    "0.0.57",
+    "0.0.59",
+    "1.0.0",
+]
 
 
 def refusals(documents: dict[str, list[Any]]) -> dict[str, list[str | None]]:
@@ -62,9 +74,9 @@ def translated(dialect: Dialect, events: list[Event]) -> list[Any]:
 
 def test_every_generation_accepts_every_event_of_its_dialect() -> None:
     events = vectors()
-    by_name = {dialect.name: dialect for dialect in GENERATIONS.values()}
-    by_name["1.0.0"] = by_name["1.0"]
-    written = {generation: translated(by_name[generation], events) for generation in PUBLISHED}
+    # Protocol versions have two components.
+    dialects = {one: dialect_of("1.0" if one == "1.0.0" else one) for one in PUBLISHED}
+    written = {generation: translated(dialect, events) for generation, dialect in dialects.items()}
     verdicts = refusals(written)
     refused = {
         generation: [(event, why) for event, why in zip(written[generation], verdicts[generation], strict=True) if why]
@@ -104,18 +116,18 @@ def user_snapshot(*parts: Any) -> dict[str, Any]:
 
 
 RULES: dict[str, tuple[dict[str, Any], list[str]]] = {
-    "tool parts": (TOOL_PARTS, PUBLISHED[:8]),
+    "tool parts": (TOOL_PARTS, PUBLISHED[:10]),
     "pending calls": (PENDING, ["0.0.57", "0.0.59"]),
     "cancelled": (CANCELLED, ["0.0.57", "0.0.59"]),
-    "subagents": (SUBAGENT, PUBLISHED[:7]),
-    "input echo": (ECHO, PUBLISHED[1:8]),
-    "reasoning": (REASONING, PUBLISHED[:2]),
-    "activities": (ACTIVITY, PUBLISHED[:1]),
-    "empty deltas": (EMPTY, PUBLISHED[:4]),
+    "subagents": (SUBAGENT, PUBLISHED[:9]),
+    "input echo": (ECHO, PUBLISHED[2:10]),
+    "reasoning": (REASONING, PUBLISHED[:4]),
+    "activities": (ACTIVITY, PUBLISHED[:2]),
+    "empty deltas": (EMPTY, PUBLISHED[:6]),
     "roles": (ROLE, PUBLISHED[:1]),
-    "text parts": (user_snapshot({"type": "text", "text": "x"}), PUBLISHED[:1]),
-    "images": (user_snapshot(IMAGE), PUBLISHED[:4]),
-    "file sources": (user_snapshot(FILE), PUBLISHED[:8]),
+    "text parts": (user_snapshot({"type": "text", "text": "x"}), PUBLISHED[:2]),
+    "images": (user_snapshot(IMAGE), PUBLISHED[:6]),
+    "file sources": (user_snapshot(FILE), PUBLISHED[:10]),
 }
 
 

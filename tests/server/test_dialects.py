@@ -215,6 +215,23 @@ def test_protobuf_is_translated_as_well() -> None:
     assert not any(event.type.startswith("SUBAGENT") for event in events)
 
 
+@pytest.mark.parametrize(
+    ("declared", "accept", "answered"),
+    [
+        (..., f"{PROTOBUF_MEDIA_TYPE}, text/event-stream", "text/event-stream"),
+        (..., f"{PROTOBUF_MEDIA_TYPE}, */*", "text/event-stream"),
+        (..., PROTOBUF_MEDIA_TYPE, PROTOBUF_MEDIA_TYPE),
+        ("0.0.57", f"{PROTOBUF_MEDIA_TYPE}, text/event-stream", PROTOBUF_MEDIA_TYPE),
+        ("1.1", f"{PROTOBUF_MEDIA_TYPE}, text/event-stream", PROTOBUF_MEDIA_TYPE),
+    ],
+)
+def test_an_undeclared_client_that_accepts_both_gets_sse(declared: Any, accept: str, answered: str) -> None:
+    """The protobuf decoders of 0.0.40 to 0.0.59 do not read all that their schemas do."""
+    with serving(App(every_shape)) as server:
+        answer = server.post("/", json=run_input(protocolVersion=declared), headers={"accept": accept})
+        assert answer.headers["content-type"] == answered
+
+
 def test_the_log_is_never_downgraded() -> None:
     with serving(App(every_shape)) as server:
         server.events(protocolVersion=...)

@@ -13,8 +13,10 @@ PROTOBUF_MEDIA_TYPE = "application/vnd.ag-ui.event+proto"
 _WEIGHT = re.compile(r"[0-9]+(?:\.[0-9]*)?|\.[0-9]+")
 
 
-def negotiate(accept: str | None) -> str:
+def negotiate(accept: str | None, *, prefers_sse: bool = False) -> str:
     """Return the media type to respond with: protobuf if the Accept header names it with q > 0, else SSE.
+
+    With ``prefers_sse`` a reader that accepts both gets SSE.
 
     A wildcard does not select protobuf, although PB-2 allows it: curl and Python clients send ``*/*`` by default, and
     their users should see text. Every consumer must accept SSE (PB-2). Relative weights are ignored (PB-1). If
@@ -22,20 +24,23 @@ def negotiate(accept: str | None) -> str:
     """
     if accept is None:
         return SSE_MEDIA_TYPE
-    is_named = any(_names_protobuf(element) for element in _split(accept, ","))
-    return PROTOBUF_MEDIA_TYPE if is_named else SSE_MEDIA_TYPE
+    elements = _split(accept, ",")
+    if not any(_accepts(element, PROTOBUF_MEDIA_TYPE) for element in elements):
+        return SSE_MEDIA_TYPE
+    accepts_sse = prefers_sse and any(_accepts(element, SSE_MEDIA_TYPE, "text/*", "*/*") for element in elements)
+    return SSE_MEDIA_TYPE if accepts_sse else PROTOBUF_MEDIA_TYPE
 
 
-def _names_protobuf(element: str) -> bool:
-    """Return whether an element of Accept (RFC 9110, 12.5.1) is the protobuf type with a weight above zero."""
+def _accepts(element: str, *ranges: str) -> bool:
+    """Return whether an element of Accept (RFC 9110, 12.5.1) is one of these ranges with a weight above zero."""
     media_type, *parameters = _split(element, ";")
-    if media_type.strip().lower() != PROTOBUF_MEDIA_TYPE:
+    if media_type.strip().lower() not in ranges:
         return False
     for parameter in parameters:
         name, equals, value = parameter.partition("=")
         if not equals and not name.strip():
             continue  # empty parameters are allowed (RFC 9110, 5.6.6)
-        # The protobuf type has no parameters, so a range with one is another type. What follows q is not a parameter.
+        # Neither type has parameters here, so a range with one is another type. What follows q is not a parameter.
         weight = value.strip()
         return name.strip().lower() == "q" and _WEIGHT.fullmatch(weight) is not None and float(weight) > 0
     return True

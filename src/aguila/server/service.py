@@ -186,8 +186,8 @@ class Service:
 
         Notices about the response name the thread and the run.
         """
-        accepted = exchange.request.raw_headers.get(b"accept")
-        if declared == PROTOCOL_VERSION and _negotiate(accepted) == SSE_MEDIA_TYPE:
+        media_type = choose_media_type(exchange.request, declared)
+        if declared == PROTOCOL_VERSION and media_type == SSE_MEDIA_TYPE:
             return CURRENT_SSE
         if declared is not None:
             notice = consumer_version_notice(declared)
@@ -197,8 +197,8 @@ class Service:
             return TanStackFraming()
         dialect = dialect_of(declared, self._undeclared)
         if dialect.is_current:
-            return framing_for(_negotiate(accepted))
-        framing = framing_for(_negotiate(accepted), dialect, self._link(exchange.request))
+            return framing_for(media_type)
+        framing = framing_for(media_type, dialect, self._link(exchange.request))
         framing.warn = self.warn
         framing.log_context = RunLogContext(thread_id, run_id)
         return framing
@@ -239,6 +239,15 @@ class Service:
         )
 
 
+def choose_media_type(request: Request, declared: str | None) -> str:
+    """Return the media type of a stream for a reader that declared this protocol version, or none.
+
+    A reader that declares none gets protobuf only if it accepts nothing else: the protobuf decoders of
+    ``@ag-ui/client`` 0.0.40 to 0.0.59 cannot read all tools, reasoning and activities.
+    """
+    return _negotiate(request.raw_headers.get(b"accept"), declared is None)
+
+
 @lru_cache(256)
-def _negotiate(accepted: bytes | None) -> str:
-    return negotiate(None if accepted is None else accepted.decode("latin-1"))
+def _negotiate(accepted: bytes | None, prefers_sse: bool) -> str:
+    return negotiate(None if accepted is None else accepted.decode("latin-1"), prefers_sse=prefers_sse)

@@ -15,6 +15,14 @@ const modern = await import(`client-${version}`);
 const bundled = patch <= 50 ? createRequire(import.meta.url)(`client-${version}`) : modern;
 const { HttpAgent, compactEvents } = bundled;
 const HAS_RESUME = patch >= 57;
+
+/** A page that can also read protobuf. */
+class BinaryAgent extends HttpAgent {
+  requestInit(input) {
+    const init = super.requestInit(input);
+    return { ...init, headers: { ...init.headers, Accept: "application/vnd.ag-ui.event+proto, text/event-stream" } };
+  }
+}
 const PIXEL =
   "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg==";
 const TOOL = {
@@ -87,6 +95,14 @@ const features = {
   ),
 
   "state in Node": () => ask(page("state in Node", "", modern.HttpAgent), "Show me state"),
+
+  async protobuf() {
+    const told = {};
+    for (const keyword of ["tools", "reasoning", "activity"]) {
+      told[keyword] = await ask(page(`protobuf ${keyword}`, "", BinaryAgent), `Show me ${keyword}`);
+    }
+    return told;
+  },
 
   async frontend() {
     const agent = page("frontend");

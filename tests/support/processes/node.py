@@ -19,7 +19,7 @@ INTEROP = Path(__file__).resolve().parents[2] / "interop"
 FOLDER = INTEROP / "node"
 
 CLIENTS = FOLDER.parent / "clients"
-"""Every published generation of @ag-ui/client, as ``client-0-0-45`` and ``core-0-0-45``."""
+"""Every published generation of @ag-ui/client, as ``client-0-0-45``."""
 
 
 def node_path(folder: Path = FOLDER) -> str:

@@ -76,14 +76,15 @@ _V0_0_53: Final = msgspec.structs.replace(_V0_0_57, name="0.0.53")
 _V0_0_50: Final = msgspec.structs.replace(_V0_0_53, name="0.0.50", patches=False)
 _V0_0_47: Final = msgspec.structs.replace(_V0_0_50, name="0.0.47", user_parts="binary", empty_deltas=False)
 _V0_0_45: Final = msgspec.structs.replace(_V0_0_47, name="0.0.45")
-_V0_0_40: Final = msgspec.structs.replace(_V0_0_45, name="0.0.40", patches=True, reasoning="thinking")
-_V0_0_35: Final = msgspec.structs.replace(
-    _V0_0_40, name="0.0.35", user_parts="text", reasoning="none", activities=False, text_roles=False
-)
+_V0_0_41: Final = msgspec.structs.replace(_V0_0_45, name="0.0.41", patches=True, reasoning="thinking")
+# 0.0.40 of the client depends on 0.0.39 of the schemas, which has neither activities nor parts.
+_V0_0_40: Final = msgspec.structs.replace(_V0_0_41, name="0.0.40", user_parts="text", activities=False)
+_V0_0_35: Final = msgspec.structs.replace(_V0_0_40, name="0.0.35", reasoning="none", text_roles=False)
 
 GENERATIONS: Final[dict[Version, Dialect]] = {
     (0, 0, 35): _V0_0_35,
     (0, 0, 40): _V0_0_40,
+    (0, 0, 41): _V0_0_41,
     (0, 0, 45): _V0_0_45,
     (0, 0, 47): _V0_0_47,
     (0, 0, 50): _V0_0_50,

@@ -362,7 +362,7 @@ class Translator:
 
 
 class _Thinking:
-    """REASONING_* as the THINKING_* events of 0.0.40: one span and one message at a time, without ids.
+    """REASONING_* as the THINKING_* events of 0.0.40 to 0.0.44: one span and one message at a time, without ids.
 
     Spans that overlap become one, and so do messages. A message outside a span gets one.
     """

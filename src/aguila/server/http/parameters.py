@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aguila.codec.negotiate import SSE_MEDIA_TYPE, negotiate
+from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.errors import CursorExpired
 from aguila.server.errors import Rejected
-from aguila.server.service import Exchange, Service
+from aguila.server.service import Exchange, Service, choose_media_type
 from aguila.server.tanstack.events import is_tanstack
 from aguila.store.cursors import check_token
 
@@ -29,7 +29,8 @@ def wants_times(exchange: Exchange, *, is_compact: bool) -> bool:
         return False
     if is_compact:
         raise Rejected(422, "bad_parameter", "a compacted run has no times; send times=true or compact=true", "/times")
-    if negotiate(exchange.request.headers.get("accept")) != SSE_MEDIA_TYPE:
+    request = exchange.request
+    if choose_media_type(request, request.query.get("protocolVersion")) != SSE_MEDIA_TYPE:
         raise Rejected(422, "bad_parameter", f"times=true needs Accept: {SSE_MEDIA_TYPE}", "/times")
     return True
 
