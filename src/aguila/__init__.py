@@ -10,17 +10,18 @@ if TYPE_CHECKING:
     from aguila.agent import Run
     from aguila.chat import ToolError, tool
     from aguila.client import AsyncClient, ChatClient, Client
-    from aguila.server import App
+    from aguila.server import App, Page
 
 __version__ = "0.1.0"
 
-__all__ = ["App", "AsyncClient", "ChatClient", "Client", "Run", "ToolError", "__version__", "tool"]
+__all__ = ["App", "AsyncClient", "ChatClient", "Client", "Page", "Run", "ToolError", "__version__", "tool"]
 
 _HOMES = {
     "App": ("aguila.server", "server"),
     "AsyncClient": ("aguila.client", "client"),
     "ChatClient": ("aguila.client", "client"),
     "Client": ("aguila.client", "client"),
+    "Page": ("aguila.server", "server"),
     "Run": ("aguila.agent", None),
     "ToolError": ("aguila.chat", None),
     "tool": ("aguila.chat", None),

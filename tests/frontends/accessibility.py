@@ -12,6 +12,11 @@ _AXE = REPOSITORY / "web" / "node_modules" / "axe-core" / "axe.min.js"
 
 def axe_findings(page: Page) -> list[str]:
     """Run axe on the page as it is now, and return its findings with the elements."""
+    # A colour that is changing has no contrast yet.
+    page.evaluate(
+        "Promise.allSettled(document.getAnimations().filter((one) => one instanceof CSSTransition)"
+        ".map((one) => one.finished)).then(() => null)"
+    )
     page.evaluate(_AXE.read_text("utf-8"))
     found: Any = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
     return [

@@ -1,9 +1,11 @@
 import { Chat } from "./chat/Chat";
 import { agentInfo } from "./agentInfo";
-import { Mark } from "./Icon";
+import { Logo } from "./Logo";
 import { Inspector } from "./inspector/Inspector";
-import { TokenBar } from "./TokenBar";
+import { Access } from "./Access";
+import { title } from "./options";
 import { hrefOf, route } from "./router";
+import { SchemeButton } from "./theme";
 
 /** The shell: a header with the two parts, and the part that the route names. */
 export function App() {
@@ -15,8 +17,8 @@ export function App() {
       </a>
       <header class="bar">
         <a class="brand" href={hrefOf("chat")}>
-          <Mark size={22} />
-          Aguila
+          <Logo size={22} />
+          <span class="brand-name">{title}</span>
         </a>
         <nav aria-label="Parts">
           <a href={hrefOf("chat", at.thread)} aria-current={at.page === "chat" ? "page" : undefined}>
@@ -32,7 +34,8 @@ export function App() {
               {agentInfo.value.name}
             </span>
           )}
-          <TokenBar />
+          <SchemeButton />
+          <Access />
         </div>
       </header>
       {at.page === "chat" ? <Chat thread={at.thread} run={at.run} /> : <Inspector thread={at.thread} run={at.run} />}

@@ -22,6 +22,9 @@ const PATHS = {
   shield: "M10 3l6 2v4.5c0 3.6-2.5 6.2-6 7.5-3.5-1.3-6-3.9-6-7.5V5zM7.5 10l2 2 3.5-3.5",
   state: "M7.5 4C5.5 4 6.5 8.5 4 10c2.5 1.5 1.5 6 3.5 6M12.5 4c2 0 1 4.5 3.5 6-2.5 1.5-1.5 6-3.5 6",
   tool: "M16.5 6.5a4 4 0 01-5.3 4.3L6.5 15.5a1.5 1.5 0 01-2-2l4.7-4.7A4 4 0 0113.5 3.5L11.3 5.7l.4 2.6 2.6.4z",
+  screen: "M3 4.5h14v9H3zM7.5 16.5h5M10 13.5v3",
+  sun: "M10 6.5a3.5 3.5 0 100 7 3.5 3.5 0 000-7M10 2v1.5M10 16.5V18M2 10h1.5M16.5 10H18M4.3 4.3l1.1 1.1M14.6 14.6l1.1 1.1M4.3 15.7l1.1-1.1M14.6 5.4l1.1-1.1",
+  moon: "M16 12A6.5 6.5 0 018 4a6.5 6.5 0 108 8z",
   trash: "M4 5.5h12M8 5.5V4h4v1.5M5.5 5.5l.7 11h7.6l.7-11M8.5 8.5v5M11.5 8.5v5",
   warning: "M10 3.5l7 12.5H3zM10 8v4M10 14v.2",
 };
@@ -32,15 +35,6 @@ export function Icon({ name, size = 16 }: { name: IconName; size?: number }) {
   return (
     <svg class="icon" viewBox="0 0 20 20" width={size} height={size} aria-hidden="true" fill="none" stroke="currentColor" stroke-width="1.5" stroke-linecap="round" stroke-linejoin="round">
       <path d={PATHS[name]} />
-    </svg>
-  );
-}
-
-/** The mark of Aguila: an eagle from the front. */
-export function Mark({ size }: { size: number }) {
-  return (
-    <svg class="mark-of-aguila" viewBox="0 0 32 32" width={size} height={size} aria-hidden="true">
-      <path d="M2 24c8-1 11-7 14-17 3 10 6 16 14 17-6 2-10 1-14-3-4 4-8 5-14 3z" fill="currentColor" />
     </svg>
   );
 }

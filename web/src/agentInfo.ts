@@ -1,6 +1,7 @@
 /** What the agent declares about itself: its name, its description, and messages to start with. */
 
 import { computed, effect, signal } from "@preact/signals";
+import { options } from "./options";
 import { ApiError, getCapabilities, token } from "./protocol/api";
 import type { Json } from "./protocol/types";
 
@@ -25,7 +26,7 @@ export const agentInfo = computed<AgentInfo>(() => {
   return {
     name: text(member(identity, "name")),
     description: text(member(identity, "description")),
-    suggestions: Array.isArray(suggestions) ? suggestions.filter((one) => typeof one === "string").slice(0, 12) : [],
+    suggestions: options.suggestions ?? (Array.isArray(suggestions) ? suggestions.filter((one) => typeof one === "string").slice(0, 12) : []),
   };
 });
 

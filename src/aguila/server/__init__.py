@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from aguila.server.errors import Rejected
     from aguila.server.front_ends import front_end_options
     from aguila.server.limits import Limits
+    from aguila.server.page.options import Page
     from aguila.server.request import Request
 
-__all__ = ["ANONYMOUS", "App", "Limits", "Principal", "Rejected", "Request", "front_end_options"]
+__all__ = ["ANONYMOUS", "App", "Limits", "Page", "Principal", "Rejected", "Request", "front_end_options"]
 
 _MODULES = {
     "ANONYMOUS": "access.authentication",
     "App": "app",
     "Limits": "limits",
+    "Page": "page.options",
     "Principal": "access.authentication",
     "Rejected": "errors",
     "Request": "request",

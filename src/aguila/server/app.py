@@ -32,6 +32,7 @@ from aguila.server.http.event_stream import EventStream
 from aguila.server.http.responses import Receive, Send, drop_body, limit_writes
 from aguila.server.limits import Limits
 from aguila.server.page.files import PageFiles
+from aguila.server.page.options import Page
 from aguila.server.runs.manager import Runs
 from aguila.server.service import Service
 from aguila.server.settings import Busy, HTTPSettings, Settings, UndeclaredPeers
@@ -75,8 +76,8 @@ class App:
     flattens, and sends META events as META, which no published client reads.
     ``capabilities``: merged over the derived capabilities.
     ``copilotkit``: serve CopilotKit's runtime contract at this path; True is ``/copilotkit``.
-    ``page``: show chat and inspector to browsers that open the root of the app. None: only if ``aguila serve`` serves
-    the app on a loopback address.
+    ``page``: show chat and inspector to browsers that open the root of the app; a ``Page`` sets its title, colours and
+    login. None: only if ``aguila serve`` serves the app on a loopback address.
     ``debug``: send the texts of exceptions to clients.
     ``handle_signals``: begin the drain on SIGTERM and SIGINT. Without it only ``begin_drain`` and ``close`` do.
     ``warn``: receives a notice of each deviation that was tolerated.
@@ -121,7 +122,7 @@ class App:
         handle_signals: bool = True,
         name: str | None = None,
         copilotkit: str | bool = False,
-        page: bool | None = None,
+        page: bool | Page | None = None,
         warn: Warn = log_notice,
     ) -> None:
         self._agents = named_agents(agent)
@@ -162,7 +163,9 @@ class App:
         self.drain = drain
         self.copilotkit = CopilotKit(copilotkit) if copilotkit else None
         """The path of CopilotKit's routes; None if they are not served."""
-        self._is_page_wanted = page
+        if not isinstance(page, bool | Page | None):
+            raise TypeError(f"App(page={page!r}) is neither True, False, None nor a Page")
+        self._page_option = page
         self.store = _make_store(store, durability, store_patience)
         self._warns_of_memory = store is None
         self._capabilities = self._derive_capabilities(capabilities, has_names=isinstance(agent, Mapping))
@@ -199,11 +202,12 @@ class App:
 
     def show_page(self) -> None:
         """Serve the page unless ``page`` was given. ``aguila serve`` calls this on a loopback address."""
-        if self._is_page_wanted is None:
+        if self._page_option is None:
             self._add_page()
 
     def _add_page(self) -> None:
-        self._dispatcher.page = PageFiles(allows_anonymous=self._access.grants_ownership)
+        options = self._page_option if isinstance(self._page_option, Page) else None
+        self._dispatcher.page = PageFiles(allows_anonymous=self._access.grants_ownership, options=options)
 
     def is_open_to(self, host: str, *, as_owner: bool = False) -> bool:
         """Return whether the app answers requests to ``host`` without credentials.

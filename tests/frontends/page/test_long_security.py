@@ -204,7 +204,7 @@ def test_what_a_token_may_not_do_is_shown_as_403(
     chat.console[:] = [line for line in chat.console if " 403 " not in line]
 
 
-def test_two_tokens_see_only_their_own_threads_and_the_token_stays_in_memory(
+def test_two_tokens_see_only_their_own_threads(
     serve: Callable[[Any], str],
     open_page: Callable[..., ChatPage],
 ) -> None:
@@ -229,16 +229,10 @@ def test_two_tokens_see_only_their_own_threads_and_the_token_stays_in_memory(
     chat.sees("Hello, ada.")
     chat.is_idle()
     expect(chat.page.get_by_role("link", name="A secret of Ada")).to_be_visible()
-    stored = "JSON.stringify([{...localStorage}, {...sessionStorage}, document.cookie, location.href])"
-    assert "ada-secret" not in chat.page.evaluate(stored)
-    address = chat.page.url
     chat.page.get_by_role("button", name="Change token").click()
     dialog.get_by_label("Bearer token").fill("bob-secret")
     dialog.get_by_role("button", name="Use token").click()
     expect(chat.page.get_by_role("link", name="A secret of Ada")).to_have_count(0)
     expect(chat.messages()).not_to_contain_text("Ada")
-    chat.page.reload()
-    expect(dialog).to_contain_text("401: this server requires a bearer token.")
-    assert chat.page.url == address
     chat.console[:] = [line for line in chat.console if " 401 " not in line and " 404 " not in line]
     assert json.dumps(chat.console).count("secret") == 0

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import gzip
+import html
+import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 from serving import serving
 from starlette.applications import Starlette
 
+from aguila import Page
 from aguila.server import App, Request
 from aguila.server.page import files
 
@@ -18,6 +23,8 @@ HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 SHELL = """<!doctype html>
 <meta name="aguila-base" content="./" />
 <meta name="aguila-anonymous" content="all" />
+<meta name="aguila-page" content="{}" />
+<title>Aguila</title>
 <script type="module" crossorigin src="./_page/index-1.js"></script>
 """
 
@@ -57,6 +64,60 @@ def test_the_page_knows_what_callers_without_credentials_may_not_do(assets: Path
     with serving(App(agent, page=True)) as server:
         text = httpx2.get(server.url, headers=HTML, trust_env=False).text
     assert text == SHELL.replace('"all"', '"run"')
+
+
+def test_the_options_of_the_page_are_text_in_it_and_its_logo_is_served(assets: Path, tmp_path: Path) -> None:
+    logo = tmp_path / "Logo.PNG"
+    logo.write_bytes(b"png")
+    page = Page(title="</title><script>", welcome='"><script>', suggestions=["a", "b"], login="/login", logo=logo)
+    with serving(App(agent, page=page), root_path="/api") as server:
+        answer = httpx2.get(server.url + "/", headers=HTML, trust_env=False)
+        (content,) = re.findall(r'<meta name="aguila-page" content="([^"]*)" />', answer.text)
+        options = json.loads(html.unescape(content))
+        logo_path = options.pop("logo")
+        served = httpx2.get(server.url + logo_path.removeprefix("/api"), trust_env=False)
+    assert options == {
+        "title": "</title><script>",
+        "welcome": '"><script>',
+        "suggestions": ["a", "b"],
+        "login": "/login",
+    }
+    assert answer.text.count("<script") == 1
+    assert "<title>&lt;/title&gt;&lt;script&gt;</title>" in answer.text
+    assert "unsafe" not in answer.headers["content-security-policy"]
+    assert re.fullmatch(r"/api/_page/logo-[0-9a-f]{12}\.png", logo_path)
+    assert (served.content, served.headers["content-type"]) == (b"png", "image/png")
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"title": " "}, "Page(title=' ') is not a text"),
+        ({"welcome": 5}, "Page(welcome=5) is not a text"),
+        ({"accent": "blue"}, "Page(accent='blue') is not a colour; use a form such as '#2450d8'"),
+        ({"accent": "#12345;"}, "is not a colour"),
+        ({"suggestions": "Hello"}, "use a list: suggestions=['Hello']"),
+        ({"suggestions": ["Hello", ""]}, "suggestions has '', which is not a text to send"),
+        ({"suggestions": ["Hello"] * 13}, "the page shows at most 12"),
+        ({"login": "javascript:alert(1)"}, "is not an address to sign in at; use a path of this site such as '/login'"),
+        ({"login": "//evil.example"}, "is not an address to sign in at"),
+        ({"login": "login"}, "is not an address to sign in at"),
+        ({"login": "https://"}, "is not an address to sign in at"),
+        ({"logo": "https://cdn.example/logo.svg"}, "The page loads nothing from other hosts"),
+        ({"logo": "/\\evil.example/logo.svg"}, "is not a path of this site"),
+        ({"logo": Path("logo.exe")}, "is not an image; use a file with one of .svg"),
+        ({"logo": Path("missing.svg")}, "Page(logo='missing.svg') does not exist"),
+    ],
+)
+def test_options_that_the_page_cannot_show_are_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(words)):
+        Page(**options)
+
+
+def test_anything_else_than_a_page_is_refused() -> None:
+    wrong: Any = "yes"
+    with pytest.raises(TypeError, match="neither True, False, None nor a Page"):
+        App(agent, page=wrong)
 
 
 def test_other_clients_of_the_root_see_what_they_see_without_a_page(client: httpx2.Client) -> None:

@@ -4,13 +4,16 @@ import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { agentInfo } from "../agentInfo";
-import { Icon, type IconName, Mark } from "../Icon";
+import { Icon, type IconName } from "../Icon";
+import { Logo } from "../Logo";
+import { options, title as pageTitle } from "../options";
 import { deleteThread, token, updateThread } from "../protocol/api";
 import type { Json } from "../protocol/types";
 import { hrefOf, navigate, route } from "../router";
 import { type Attachment, attach, Composer } from "./Composer";
 import { isObject, parseJson } from "./format";
 import { setPageColour } from "./frontendTools";
+import { Markdown } from "./Markdown";
 import { Messages } from "./Messages";
 import { callOf, PendingCalls, Questions } from "./Questions";
 import { ThreadSession } from "./session";
@@ -76,7 +79,7 @@ function Thread({ session, onList, isListOpen }: { session: ThreadSession; onLis
   }, [listed?.title, listed?.archived]);
   const title = session.title.value;
   useEffect(() => {
-    document.title = title === null ? "Aguila" : `${title} · Aguila`;
+    document.title = title === null ? pageTitle : `${title} · ${pageTitle}`;
   }, [title]);
   useOwnCalls(session, pending);
   // The colour that an agent set lasts until the thread is left.
@@ -145,9 +148,9 @@ function Welcome({ session }: { session: ThreadSession }) {
   const { name, description, suggestions } = agentInfo.value;
   return (
     <div class="welcome">
-      <Mark size={44} />
-      <h2>{name ?? "New thread"}</h2>
-      {description !== null && <p>{description}</p>}
+      <Logo size={44} />
+      <h2>{options.title ?? name ?? "New thread"}</h2>
+      {options.welcome !== undefined ? <Markdown text={options.welcome} /> : description !== null && <p>{description}</p>}
       <p class="soft">Write a message to start. Files can be attached, dropped or pasted.</p>
       {suggestions.length > 0 && (
         <ul class="plain suggestions" aria-label="Suggestions">

@@ -2,6 +2,7 @@
 
 import { useSignal, type ReadonlySignal, type Signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { scheme as chosenScheme } from "../theme";
 import { duration, number } from "./format";
 import type { RunModel } from "./model";
 import type { TimelineSpan } from "./spans";
@@ -57,6 +58,7 @@ export function Timeline({ model, version, cursor, span, onSpan, marks, scale, l
 
   const width = size.value;
   void scheme.value;
+  void chosenScheme.value;
   const asOf = cursor.value === -1 ? null : cursor.value;
   const selected = span.value ?? (asOf === null ? null : (model.spanOf[asOf] ?? null));
   const marked = marks?.value;
@@ -237,8 +239,11 @@ function draw(
     canvas.style.width = `${width}px`;
     canvas.style.height = `${height}px`;
   }
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name: string) => style.getPropertyValue(`--${name}`).trim();
+  const style = getComputedStyle(canvas);
+  const colour = (name: string) => {
+    canvas.style.color = `var(--${name})`; // a light-dark() is resolved in a property, not in a variable
+    return style.color;
+  };
   const context = canvas.getContext("2d")!;
   context.setTransform(ratio, 0, 0, ratio, 0, 0);
   context.clearRect(0, 0, width, height);

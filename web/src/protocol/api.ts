@@ -1,6 +1,6 @@
 /** Calls the server. Every request carries the bearer token, if there is one. */
 
-import { signal } from "@preact/signals";
+import { effect, signal } from "@preact/signals";
 import type { CheckReport, Finding, Json, Metadata, RunAgentInput, RunRecord, RunStart, ThreadSummary, ThreadView, UploadedFile } from "./types";
 
 /** The address of the server, with a trailing slash: below a mount path the server writes it into the page. */
@@ -9,11 +9,21 @@ export const base = new URL(document.querySelector<HTMLMetaElement>('meta[name="
 /** Whether callers without a token may list and change threads and upload files: the server writes it into the page. */
 const isAnonymousAllowed = document.querySelector<HTMLMetaElement>('meta[name="aguila-anonymous"]')?.content !== "run";
 
-/** The bearer token. It is kept in memory only. */
-export const token = signal<string | null>(null);
+const TOKEN = `aguila-token ${base}`;
+
+/** The bearer token. The tab keeps it until it is closed: a reload asks for it no more, and other tabs do not have it. */
+export const token = signal<string | null>(sessionStorage.getItem(TOKEN));
+
+effect(() => {
+  if (token.value === null) sessionStorage.removeItem(TOKEN);
+  else sessionStorage.setItem(TOKEN, token.value);
+});
 
 /** Why the last request was refused: the shell asks for a token. */
 export const needsToken = signal<"unauthenticated" | "forbidden" | null>(null);
+
+/** Whether the server has answered a request of this page. */
+export const hasAccess = signal(false);
 
 /** A response with an error status. `code`, `path` and `reference` are those of the server's error, if it sent one. */
 export class ApiError extends Error {
@@ -178,6 +188,7 @@ async function call(
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }
   if (!response.ok) throw errorOf(response.status, await response.text(), used);
+  hasAccess.value = true;
   if (options.method !== undefined && needsToken.value === "forbidden") needsToken.value = null; // the reads go on all the time
   return response;
 }

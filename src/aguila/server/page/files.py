@@ -6,15 +6,18 @@ They are public and contain no data. The page fetches its data from the other ro
 from __future__ import annotations
 
 import gzip
+import hashlib
 import html
 import mimetypes
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
+from aguila.codec import encode
 from aguila.errors import NotFound
 from aguila.server.http.responses import BufferedResponse, Headers
+from aguila.server.page.options import Page
 from aguila.server.request import Request
 
 ASSETS: Final = Path(__file__).parent / "assets"
@@ -41,6 +44,8 @@ _ASSET_HEADERS: Final[Headers] = (
 _MEDIA_TYPES: Final = {".js": b"text/javascript", ".css": b"text/css", ".svg": b"image/svg+xml"}
 _BASE: Final = '<meta name="aguila-base" content="./" />'
 _ANONYMOUS: Final = '<meta name="aguila-anonymous" content="all" />'
+_OPTIONS: Final = '<meta name="aguila-page" content="{}" />'
+_TITLE: Final = "<title>Aguila</title>"
 _NOT_BUILT_HTML: Final = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="3"><title>Aguila</title>
 <p>The page is not built. Run <code>make web</code>, which needs Node 20.19 or later.
@@ -51,10 +56,17 @@ _NOT_BUILT_HTML: Final = """<!doctype html>
 class PageFiles:
     """The built files of the page. A build that ends while the app runs is found by the next request."""
 
-    def __init__(self, folder: Path = ASSETS, *, allows_anonymous: bool = True) -> None:
+    def __init__(self, folder: Path = ASSETS, *, allows_anonymous: bool = True, options: Page | None = None) -> None:
         self._folder = folder
+        self._options = Page() if options is None else options
         self._allows_anonymous = allows_anonymous  # if not, the page omits requests that would be refused
         self._bodies: dict[str, tuple[bytes, bytes]] = {}
+        self._logo: str | None = None
+        logo = self._options.logo
+        if logo is not None and not isinstance(logo, str):
+            body = Path(logo).read_bytes()
+            self._logo = f"logo-{hashlib.sha256(body).hexdigest()[:12]}{Path(logo).suffix.lower()}"
+            self._bodies[self._logo] = body, gzip.compress(body, mtime=0)
 
     @property
     def is_built(self) -> bool:
@@ -84,11 +96,29 @@ class PageFiles:
         if not self._allows_anonymous:
             text = text.replace(_ANONYMOUS, _ANONYMOUS.replace("all", "run"))
         root = quote(request.asgi.get("root_path", "").rstrip("/"))
-        if root or agent is not None:
+        is_relative = not root and agent is None
+        text = text.replace(_OPTIONS, self._describe_options("." if is_relative else root))
+        if self._options.title is not None:
+            text = text.replace(_TITLE, f"<title>{html.escape(self._options.title)}</title>")
+        if not is_relative:
             below = "" if agent is None else f"/agents/{agent}"
             text = text.replace(_BASE, _BASE.replace("./", html.escape(f"{root}{below}/")))
             text = text.replace('="./', f'="{html.escape(root)}/')
         return BufferedResponse(body=text.encode(), media_type=media_type, headers=_SHELL_HEADERS)
+
+    def _describe_options(self, root: str) -> str:
+        """Return the options as JSON in an element that executes nothing. ``root`` is the address of the app."""
+        options = self._options
+        values: dict[str, Any] = {
+            "title": options.title,
+            "logo": options.logo if self._logo is None else f"{root}/_page/{self._logo}",
+            "accent": options.accent,
+            "welcome": options.welcome,
+            "suggestions": list(options.suggestions) or None,
+            "login": options.login,
+        }
+        given = encode({name: value for name, value in values.items() if value is not None}).decode()
+        return _OPTIONS.replace("{}", html.escape(given))
 
     def _asset(self, name: str, request: Request) -> BufferedResponse:
         if name not in self._bodies:

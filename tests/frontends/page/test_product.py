@@ -1,0 +1,155 @@
+"""The page as users of a product see it: its own name, colours and login; and what a tab keeps."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from accessibility import axe_findings
+from chat_page import ChatPage
+from playwright.sync_api import expect
+from starlette.applications import Starlette
+from starlette.requests import Request as StarletteRequest
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Mount, Route
+
+from aguila import App, Page, Run
+from aguila.server import Request
+
+LOGO = (
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8" width="8" height="8"><rect width="8" height="8" /></svg>'
+)
+
+
+async def agent(run: Run) -> None:
+    await run.say(f"Hello, {run.principal or 'you'}.")
+
+
+@pytest.mark.parametrize("accent", ["#ffe600", "#1b5e20", "#000"])
+def test_the_page_has_the_name_the_logo_and_the_colour_of_the_app(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage], tmp_path: Path, accent: str
+) -> None:
+    logo = tmp_path / "logo.svg"
+    logo.write_text(LOGO)
+    options = Page(
+        title="Acme <\"&'> Support",
+        logo=logo,
+        accent=accent,
+        welcome="We answer **every** question.",
+        suggestions=["Where is my order?", "I want my money back"],
+    )
+    chat = open_page(serve(App(agent, page=options, allow_anonymous=True)))
+    page = chat.page
+    expect(page).to_have_title("Acme <\"&'> Support")
+    expect(page.get_by_role("banner")).to_contain_text("Acme <\"&'> Support")
+    expect(chat.messages().locator("strong")).to_have_text("every")
+    for image in page.locator("img.logo").all():
+        expect(image).to_have_js_property("naturalWidth", 8)
+    expect(page.get_by_label("Suggestions").get_by_role("button")).to_have_count(2)
+    chat.composer().fill("so that the button is not disabled")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        assert axe_findings(page) == [], scheme
+    button = page.get_by_role("button", name="Send", exact=True)
+    assert button.evaluate("(it) => getComputedStyle(it).backgroundColor") != "rgb(134, 168, 255)"  # our own
+    chat.composer().fill("")
+    page.get_by_role("button", name="Where is my order?").click()
+    chat.sees("Hello, you.")
+
+
+def test_a_visitor_signs_in_at_the_login_of_the_app_and_comes_back(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    def authenticate(request: Request) -> str | None:
+        found = re.search(r"user=(\w+)", request.headers.get("cookie", ""))
+        return None if found is None else found[1]
+
+    async def login(request: StarletteRequest) -> Response:
+        if "user" in request.query_params:
+            answer = RedirectResponse(request.query_params["next"], 303)
+            answer.set_cookie("user", request.query_params["user"])
+            return answer
+        return HTMLResponse(
+            f'<form><input name="next" type="hidden" value="{request.query_params["next"]}">'
+            '<label>Name <input name="user"></label><button>Sign in</button></form>'
+        )
+
+    app = App(agent, authenticate=authenticate, page=Page(login="/login?from=chat"))
+    site = Starlette(routes=[Route("/login", login), Mount("/chat", app)], lifespan=app.lifespan)
+    url = serve(site)
+    chat = open_page(f"{url}/chat/#/chat/my-thread")
+    page = chat.page
+
+    def sign_in(name: str) -> None:
+        page.get_by_label("Name").fill(name)
+        page.get_by_role("button", name="Sign in").click()
+
+    expect(page).to_have_url(f"{url}/login?from=chat&next=%2Fchat%2F%23%2Fchat%2Fmy-thread")
+    sign_in("ada")
+    expect(page).to_have_url(f"{url}/chat/#/chat/my-thread")
+    chat.write("hello")
+    chat.sees("Hello, ada.")
+    expect(page.get_by_role("button", name="Token")).to_have_count(0)
+    # What is on the page stays there when the session of the app ends.
+    page.context.clear_cookies()
+    chat.write("still there?")
+    expect(page.get_by_role("alert").filter(has_text="You have been signed out.")).to_be_visible()
+    expect(chat.composer()).to_have_value("still there?")
+    page.get_by_role("link", name="Sign in").click()
+    sign_in("ada")
+    chat.sees("Hello, ada.")
+    # A login that does not help is not tried for ever.
+    page.context.clear_cookies()
+    page.reload()
+    expect(page.get_by_role("alert").filter(has_text="You are not signed in.")).to_be_visible()
+    expect(page).to_have_url(f"{url}/chat/#/chat/my-thread")
+    chat.console[:] = [line for line in chat.console if " 401 " not in line and "404" not in line]
+    chat.console[:] = [line for line in chat.console if not line.startswith(f"request: {url}/")]
+
+
+def test_the_token_survives_a_reload_and_no_other_tab_has_it(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    def authenticate(request: Request) -> str | None:
+        return "ada" if request.headers.get("authorization") == "Bearer ada-secret" else None
+
+    url = serve(App(agent, page=True, authenticate=authenticate))
+    chat = open_page(url)
+    dialog = chat.page.get_by_role("dialog")
+    dialog.get_by_label("Bearer token").fill("ada-secret")
+    dialog.get_by_role("button", name="Use token").click()
+    chat.write("hello")
+    chat.sees("Hello, ada.")
+    chat.page.reload()
+    chat.sees("Hello, ada.")
+    expect(dialog).to_be_hidden()
+    kept = "JSON.stringify([{...localStorage}, document.cookie, location.href])"
+    assert "ada-secret" not in chat.page.evaluate(kept)
+    other = open_page(url, context=chat.page.context)
+    expect(other.page.get_by_role("dialog")).to_contain_text("401: this server requires a bearer token.")
+    chat.page.get_by_role("button", name="Change token").click()
+    dialog.get_by_role("button", name="Forget token").click()
+    assert chat.page.evaluate("sessionStorage.length") == 0
+    chat.page.reload()
+    expect(dialog).to_contain_text("401: this server requires a bearer token.")
+    chat.console[:] = [line for line in chat.console if " 401 " not in line]
+
+
+def test_the_colours_follow_the_system_until_the_user_chooses(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    page = open_page(serve(App(agent, page=True, allow_anonymous=True)), color_scheme="dark").page
+    light, dark = "rgb(255, 255, 255)", "rgb(20, 22, 27)"
+    expect(page.locator("body")).to_have_css("background-color", dark)
+    page.get_by_role("button", name="Colours: system").click()
+    expect(page.locator("body")).to_have_css("background-color", light)
+    page.reload()
+    expect(page.locator("body")).to_have_css("background-color", light)
+    page.get_by_role("button", name="Colours: light").click()
+    page.emulate_media(color_scheme="light")
+    expect(page.locator("body")).to_have_css("background-color", dark)
+    page.get_by_role("button", name="Colours: dark").click()
+    expect(page.locator("body")).to_have_css("background-color", light)
