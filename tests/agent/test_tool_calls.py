@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from agent_threads import Thread
 
 from aguila import ToolError, tool
-from aguila.protocol import ToolCallResultEvent, ToolCallStartEvent
+from aguila.agent import ToolResult
+from aguila.protocol import DataSource, ImagePart, ToolCallResultEvent, ToolCallStartEvent
 
 pytestmark = pytest.mark.anyio
 
@@ -82,6 +84,53 @@ async def test_a_refused_call_is_not_made(agent: Any) -> None:
     assert till.paid == []
 
 
+@dataclass
+class Offer:
+    city: str
+    nights: list[int]
+
+
+PNG = ImagePart(source=DataSource(value="iVBORw0KGgo=", mime_type="image/png"))
+RETURNED: list[tuple[Any, Any, Any]] = [
+    ({"rooms": [1, 2]}, {"rooms": [1, 2]}, '{"rooms":[1,2]}'),
+    (3, 3, "3"),
+    ("3", "3", "3"),
+    ("", "", ""),
+    (None, None, ""),
+    (Offer("Oslo", [3, 4]), {"city": "Oslo", "nights": [3, 4]}, '{"city":"Oslo","nights":[3,4]}'),
+    ([PNG], [PNG], [PNG]),
+]
+
+
+@pytest.mark.parametrize(("returned", "value", "content"), RETURNED, ids=[str(row[0])[:12] for row in RETURNED])
+@pytest.mark.parametrize("in_thread", [False, True], ids=["async", "thread"])
+async def test_a_result_has_the_value_that_the_function_returned_also_in_a_replay(
+    returned: Any, value: Any, content: Any, in_thread: bool
+) -> None:
+    calls: list[int] = []
+    seen: list[ToolResult] = []
+
+    def look_up() -> Any:
+        """Look up."""
+        calls.append(1)
+        return returned
+
+    async def agent(run: Any) -> None:
+        seen.append(await run.call_tool(look_up))
+        await run.ask("Go on?")
+
+    def agent_in_thread(run: Any) -> None:
+        seen.append(run.call_tool(look_up))
+        run.ask("Go on?")
+
+    thread = Thread()
+    used = agent_in_thread if in_thread else agent
+    first = await thread.run(used)
+    await thread.resume(used, "yes")
+    assert seen == [ToolResult(content, None, value)] * 2
+    assert (len(calls), results(first)) == (1, [content])
+
+
 def add(a: int, b: int) -> int:
     """Add two numbers."""
     return a + b
@@ -117,6 +166,7 @@ async def breaks_things(run: Any) -> None:
     for arguments in ({"how": "tool error"}, {"how": "else"}, {"what": 1}):
         done = await run.call_tool(breaks, arguments)
         assert done.error == done.content
+        assert done.value is None
 
 
 def breaks_things_in_a_thread(run: Any) -> None:

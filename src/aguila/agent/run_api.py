@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any, ParamSpec, TypeVar, get_args, overload
 
-import msgspec
-
 from aguila.agent.handles import (
     ActivityHandle,
     BranchScope,
@@ -142,7 +140,8 @@ class RunAPI:
     ) -> ToolResult:
         """Send a call of a function tool, ask for approval if the tool needs it, call it and send its result.
 
-        The result is recorded, so a replay does not call the function again. Invalid arguments, an exception and a
+        Returns the result: ``value`` is what the function returned, ``content`` what was sent. It is recorded, so a
+        replay does not call the function again. Invalid arguments, an exception and a
         refusal by the user become results too, with the reason in ``error``.
         """
         tool = FunctionTool.of(tool)
@@ -151,12 +150,12 @@ class RunAPI:
         call, arguments, known = await begin_call(self, tool, arguments)
 
         async def effect() -> Any:
-            return msgspec.to_builtins(await call_function(tool, arguments, self._questions.run))
+            return (await call_function(tool, arguments, self._questions.run)).as_record()
 
         if known is None:
             once = self._questions.once_using_run if tool.takes_run else self._questions.once
             try:
-                known = msgspec.convert(await once(key, effect), ToolResult)
+                known = ToolResult.from_record(await once(key, effect))
             except OutcomeUnknown:
                 known = unknown_outcome(tool)
         await call.result(known.content)

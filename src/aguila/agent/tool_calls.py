@@ -13,7 +13,9 @@ import msgspec
 from aguila.agent.interrupts import interrupts_in
 from aguila.chat.tools import RUN, FunctionTool, ToolError, content_of
 from aguila.chat.types import FunctionResultContent
+from aguila.codec.json.text import parse_json
 from aguila.codec.logs import log_fields
+from aguila.codec.notices import log_notice
 from aguila.errors import EncodeError
 from aguila.offload import is_large, offload
 from aguila.protocol import ContentPart
@@ -30,16 +32,21 @@ FAILED = "The tool failed."
 
 
 class ToolResult(msgspec.Struct, frozen=True):
-    """The result of a tool call, as it is sent and as it is recorded. ``error`` is None if the call succeeded."""
+    """The result of a tool call. ``content`` is what was sent. ``error`` is None if the call succeeded.
+
+    ``value`` is what the function returned, as ``run.once`` returns it: text and parts unchanged, anything else as JSON
+    (a dataclass or a model as a dict). It is None if the call failed.
+    """
 
     content: str | list[ContentPart] = ""
     error: str | None = None
+    value: Any = None
 
     @classmethod
     def of(cls, value: Any) -> ToolResult:
         """Make a result from a returned value: text, parts and contents unchanged, anything else as JSON."""
         try:
-            return cls(content_of(value))
+            return cls(content_of(value), value=value)
         except EncodeError as error:
             _log.warning("the result of a tool has no JSON form", exc_info=error, extra=log_fields())
             return cls.failed("The tool gave a result that cannot be sent.")
@@ -48,6 +55,22 @@ class ToolResult(msgspec.Struct, frozen=True):
     def failed(cls, error: str) -> ToolResult:
         """Make the result of a call that failed. The content has the error too: most models are shown only that."""
         return cls(error, error)
+
+    def as_record(self) -> dict[str, Any]:
+        """Return the result as JSON, to record it. The value is in the content; ``is_json`` says how to read it."""
+        is_json = isinstance(self.content, str) and self.error is None and not isinstance(self.value, str)
+        return {"content": msgspec.to_builtins(self.content), "error": self.error, "is_json": is_json}
+
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> ToolResult:
+        """Read a recorded result."""
+        result = msgspec.convert(record, cls)
+        if result.error is not None:
+            return result
+        value: Any = result.content
+        if isinstance(value, str) and record.get("is_json", False):
+            value = None if value == "" else parse_json(value, strict=False, warn=log_notice)
+        return msgspec.structs.replace(result, value=value)
 
     def as_content(self, call_id: str) -> FunctionResultContent:
         """Return the result as a chat content."""

@@ -65,10 +65,9 @@ def test_an_answer_response_of_document_003_is_read_as_the_text_that_the_schema_
     notices: list[Notice] = []
     with serving(App(asks_twice, store=store, warn=notices.append)) as server:
         (first,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
-        answer = {"interruptId": first, "status": "resolved", "payload": {"response": 5}}
-        assert code_of(server, run_id="r2", resume=[answer]) == (422, "interrupt_answer_invalid")
-        answer["payload"] = {"response": "a"}
-        (second,) = interrupt_ids(server.events(run_id="r2", resume=[answer]))
+        invalid = answers((first, {"response": 5}))
+        assert code_of(server, run_id="r2", resume=invalid) == (422, "interrupt_answer_invalid")
+        (second,) = interrupt_ids(server.events(run_id="r2", resume=answers((first, {"response": "a"}))))
         assert [notice.rule for notice in notices] == ["VER-18"]
         # The agent is replayed with the first answer. A question without that schema gets the answer as it is.
         events = server.events(run_id="r3", resume=answers((second, {"response": "b"})))

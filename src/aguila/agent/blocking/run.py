@@ -8,8 +8,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
-import msgspec
-
 from aguila.agent.blocking.handles import (
     Attribute,
     BlockingActivity,
@@ -78,11 +76,11 @@ class BlockingRunAPI(PortalHandle[A]):
                 result = ToolResult.of(tool.function(**tool.check(arguments)))
             except Exception as error:  # noqa: BLE001 - whatever the function raises, the call gets a result
                 result = failed_call(tool, error)
-            return msgspec.to_builtins(result)
+            return result.as_record()
 
         if known is None:
             try:
-                known = msgspec.convert(self.portal.once(key, effect), ToolResult)
+                known = ToolResult.from_record(self.portal.once(key, effect))
             except OutcomeUnknown:
                 known = unknown_outcome(tool)
         self.portal.call(partial(call.result, known.content))

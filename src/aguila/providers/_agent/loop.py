@@ -20,8 +20,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from typing import Any, Protocol
 
-import msgspec
-
 from aguila.agent.handles import ChatHandle
 from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.questions import InterruptCancelled, ProposedCall
@@ -329,7 +327,7 @@ class _AgentLoop:
                     lambda: _recorded(call_function(tool, arguments, self._run)),
                     uses_run=tool.takes_run,
                 )
-                result = msgspec.convert(recorded, ToolResult)
+                result = ToolResult.from_record(recorded)
             except OutcomeUnknown:
                 result = unknown_outcome(tool)
         else:
@@ -386,7 +384,7 @@ def _plan(toolbox: Toolbox, call: FunctionCallContent) -> tuple[FunctionTool[...
 
 
 async def _recorded(result: Awaitable[ToolResult]) -> Any:
-    return msgspec.to_builtins(await result)
+    return (await result).as_record()
 
 
 async def _close(answer: Any) -> None:
