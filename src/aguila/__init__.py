@@ -40,4 +40,4 @@ def __getattr__(name: str) -> Any:
             raise
         from aguila.errors import MissingExtra
 
-        raise MissingExtra(extra, package) from error
+        raise MissingExtra(extra, package) from None  # a second traceback would hide what to install

@@ -353,6 +353,29 @@ def test_the_exit_status_says_what_was_found(tmp_path: Path) -> None:
         assert done.stdout == b""
 
 
+NO_STREAMS = {
+    "passwd": b"root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n",
+    "picture.png": (Path(__file__).parents[2] / "docs/pictures/chat.png").read_bytes(),
+    "README.md": b"# Aguila\n\nA stack: it is complete.\n",
+    "package.json": b'{\n  "name": "x",\n  "type": "module"\n}\n',
+    "settings.json": b'{"name": "x"}\n',
+    "numbers.json": b"[1, 2]\n",
+    "pyproject.toml": b'[project]\nname = "x"\n',
+    "film.mp4": b"\0\0\0\x18ftypmp42\0\0\0\0mp42isom\0\0\0\x10moov\0\0\0\0\0\0\0\0",
+    "page.sse": b"<html>\n<body>502 Bad Gateway</body>\n</html>\n",
+}
+
+
+@pytest.mark.parametrize("name", NO_STREAMS)
+def test_a_file_that_is_not_a_stream_is_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(NO_STREAMS[name])
+    done = check(str(tmp_path / name))
+    assert (done.returncode, done.stdout) == (2, b"")
+    expected = "expected SSE, JSON lines, a JSON array or protobuf frames; --from reads it as one of them"
+    assert done.stderr.decode() == f"aguila check: {tmp_path / name} is not a stream of events: {expected}\n"
+    assert check(str(tmp_path / name), "--from", "sse").returncode == 1
+
+
 def test_the_text_links_each_broken_rule_to_its_explanation_once(tmp_path: Path) -> None:
     path = tmp_path / "bad.jsonl"
     path.write_bytes(jsonl(run(event("WINGS"), event("TAIL"), event("TEXT_MESSAGE_END", messageId="m"))))

@@ -617,14 +617,15 @@ def test_help_is_readable_at_110_columns(monkeypatch: pytest.MonkeyPatch) -> Non
     assert [panel for panel in panels if f"─ {panel} ─" in output] == panels
 
 
-@pytest.mark.parametrize("command", [["serve"], ["chat"], ["inspect"], ["replay"], ["store", "check"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "command", [[], ["serve"], ["chat"], ["inspect"], ["replay"], ["store"], ["store", "check"]], ids=" ".join
+)
 def test_help_shows_whole_names_of_options_at_80_columns(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     output = CliRunner().invoke(commands, [*command, "--help"], env={"TERMINAL_WIDTH": "80"}).output
     assert "--help" in output
     assert "…" not in output
-    flags = [line for line in output.splitlines() if "<bool>" in line]
-    assert [line for line in flags if "--help" not in line] == []  # a flag takes no value
+    assert "<bool>" not in output  # a flag takes no value
 
 
 def test_without_arguments_it_says_what_it_is_and_can_do() -> None:

@@ -6,6 +6,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 REPORT = "import json, sys; json.dump(sorted(sys.modules), sys.stdout)"
 # Processor time of the import alone: other work of the machine does not count.
 MEASURE = "import time; t = time.process_time_ns(); import {module}; print(time.process_time_ns() - t)"
@@ -48,3 +50,19 @@ def test_the_wire_types_import_in_under_a_third_of_the_official_ones() -> None:
     times = [(int(run(ours)), int(run(theirs))) for _ in range(ROUNDS)]
     best_ours, best_theirs = (min(column) for column in zip(*times, strict=True))
     assert best_ours * 3 < best_theirs, f"{best_ours / 1e6:.1f} ms against {best_theirs / 1e6:.1f} ms"
+
+
+@pytest.mark.parametrize(
+    ("code", "package", "extra"),
+    [
+        ("from aguila import App", "python_multipart", "server"),
+        ("from aguila import App", "jsonschema_rs", "server"),
+        ("from aguila import Client; Client('http://localhost')", "httpx2", "client"),
+    ],
+)
+def test_without_its_extra_a_name_says_only_what_to_install(code: str, package: str, extra: str) -> None:
+    code = f"import sys; sys.modules[{package!r}] = None\n{code}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr.count("Traceback") == 1, done.stderr
+    install = f"install it with: pip install 'aguila[{extra}]' (in a clone: '.[{extra}]')"
+    assert done.stderr.splitlines()[-1] == f"aguila.errors.MissingExtra: this needs {package}; {install}"

@@ -55,8 +55,8 @@ def check_schema(schema: Any) -> None:
 def _validator_for(schema: Any) -> Any:
     try:
         import jsonschema_rs
-    except ModuleNotFoundError as error:
-        raise MissingExtra("client", "jsonschema-rs") from error
+    except ModuleNotFoundError:
+        raise MissingExtra("client", "jsonschema-rs") from None
     try:
         check_expansion(schema)
         return jsonschema_rs.validator_for(schema, offline=True)

@@ -11,7 +11,8 @@ import msgspec
 from aguila.cli.http_caller import CannotRun, HTTPCaller, headers_of, is_url, make_input, read_stream
 from aguila.cli.output.report import Checked
 from aguila.codec import decode
-from aguila.codec.formats import Format, detect_format
+from aguila.codec.formats import Format, detect_format, format_from_name
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE, is_protobuf
 from aguila.codec.notices import Notice
 from aguila.errors import DecodeError
@@ -71,13 +72,35 @@ def _check_head(status: int, content_type: str) -> list[Finding]:
 
 
 def check_file(path: str, *, format_: Format | None, input_file: Path | None) -> Checked:
-    """Check a recorded stream; ``-`` is standard input. Raise ``CannotRun``."""
+    """Check a recorded stream; ``-`` is standard input. Raise ``CannotRun``, also for a file that is not a stream."""
     data = read_stream(path)
     found = format_ or detect_format(data, path)
     streams = read_streams(data, found)
+    if format_ is None and data.strip() and not _is_stream(data, path, found, streams):
+        expected = "expected SSE, JSON lines, a JSON array or protobuf frames; --from reads it as one of them"
+        raise CannotRun(f"{path} is not a stream of events: {expected}")
     if input_file is not None:
         streams[0].input = make_input(None, input_file)
     return _report("standard input" if path == "-" else path, found, streams, [])
+
+
+def _is_stream(data: bytes, path: str, format_: Format, streams: list[RecordedStream]) -> bool:
+    """Return whether a file is a stream, however broken, rather than a file of another kind."""
+    events = [event.data for stream in streams for event in stream.events]
+    if format_ == "sse":
+        return bool(events)
+    if format_ == "protobuf":
+        return bool(events) or format_from_name(path) == "protobuf"
+    if any(stream.input is not None for stream in streams):
+        return True
+    return any(map(_has_type, events)) if events else b'"type"' in data  # an array that cannot be read has no events
+
+
+def _has_type(event: bytes) -> bool:
+    try:
+        return "type" in decode_json(event, dict[str, Any])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
 
 
 def _report(target: str, format_: Format, streams: list[RecordedStream], findings: list[Finding]) -> Checked:

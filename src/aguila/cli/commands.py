@@ -9,11 +9,12 @@ import typer
 from aguila import __version__
 from aguila.cli.main import about
 from aguila.cli.options import stores, streams
+from aguila.cli.options.help_texts import add_command, make_group
 from aguila.cli.options.inspect import inspect
 from aguila.cli.options.serve import serve
 
-commands = typer.Typer(
-    name="aguila", help="The AG-UI stack for Python.", add_completion=False, pretty_exceptions_enable=False
+commands = make_group(
+    "The AG-UI stack for Python.", name="aguila", add_completion=False, pretty_exceptions_enable=False
 )
 
 
@@ -29,7 +30,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-commands.command()(serve)
-commands.command(help=streams.unwrapped(inspect.__doc__ or ""))(inspect)
+add_command(commands, serve)
+add_command(commands, inspect)
 streams.register(commands)
 stores.register(commands)

@@ -41,9 +41,9 @@ def agent(
     """
     if not hasattr(agent, "run_stream_events"):
         raise TypeError(f"pydantic_ai.agent() takes a pydantic-ai Agent, not {type(agent).__name__}")
+    adapter_class: Any = load("pydantic_ai.ui.ag_ui", _PACKAGE).AGUIAdapter
 
     async def events(run: Run) -> AsyncIterator[Any]:
-        adapter_class: Any = load("pydantic_ai.ui.ag_ui", _PACKAGE).AGUIAdapter
         own = deps(run) if callable(deps) and not hasattr(deps, "state") else copy.copy(deps)
         adapter = adapter_class(agent=agent, run_input=await official_input(run))
         stream = adapter.run_stream(deps=own, **options)

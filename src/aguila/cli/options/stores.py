@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aguila.cli.options.streams import unwrapped
+from aguila.cli.options.help_texts import add_command, make_group
 from aguila.testing.plurals import counted
 
 _Store = Annotated[str, typer.Option("--store", metavar="STORE", help="Path or URL of the store.")]
@@ -29,7 +29,7 @@ _Replace = Annotated[
 
 def register(commands: typer.Typer) -> None:
     """Add the command groups to the application."""
-    threads = typer.Typer(help="List, show, export, import and delete the threads of a store.", no_args_is_help=True)
+    threads = make_group("List, show, export, import and delete the threads of a store.", no_args_is_help=True)
     functions: dict[str, Callable[..., Any]] = {
         "list": list_threads,
         "show": show,
@@ -38,11 +38,11 @@ def register(commands: typer.Typer) -> None:
         "delete": delete,
     }
     for name, function in functions.items():
-        threads.command(name, help=unwrapped(function.__doc__ or ""))(function)
+        add_command(threads, function, name)
     commands.add_typer(threads, name="threads")
-    store = typer.Typer(help="Check, count, copy, compact and migrate a store.", no_args_is_help=True)
+    store = make_group("Check, count, copy, compact and migrate a store.", no_args_is_help=True)
     for function in (check, stats, copy, compact, migrate):
-        store.command(help=unwrapped(function.__doc__ or ""))(function)
+        add_command(store, function)
     commands.add_typer(store, name="store")
 
 

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, TypeGuard
 
 import typer
 
+from aguila.cli.options.help_texts import add_command
 from aguila.testing.plurals import counted
 
 _Format = Literal["sse", "jsonl", "json", "protobuf"]
@@ -38,12 +39,7 @@ def register(commands: typer.Typer) -> None:
     """Add the commands to the application."""
     functions: tuple[Callable[..., Any], ...] = (chat, check, record, replay, compact, convert)
     for function in functions:
-        commands.command(help=unwrapped(function.__doc__ or ""))(function)
-
-
-def unwrapped(text: str) -> str:
-    """Join the lines of each paragraph, so that the terminal's width alone decides where they wrap."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
+        add_command(commands, function)
 
 
 def chat(

@@ -13,7 +13,7 @@ from aguila.offload import LARGE_JSON
 try:
     import aiohttp
 except ModuleNotFoundError as error:
-    raise MissingExtra("aiohttp", error.name or "aiohttp") from error
+    raise MissingExtra("aiohttp", error.name or "aiohttp") from None
 
 
 class AiohttpTransport:

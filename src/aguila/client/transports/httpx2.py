@@ -20,7 +20,7 @@ try:
     import httpcore2
     import httpx2
 except ModuleNotFoundError as error:
-    raise MissingExtra("client", error.name or "httpx2") from error
+    raise MissingExtra("client", error.name or "httpx2") from None
 
 
 class AsyncHTTPX2Transport:

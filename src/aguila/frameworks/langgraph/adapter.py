@@ -1,7 +1,7 @@
 """Use a LangGraph graph as an agent: ``App(langgraph.agent(graph))``.
 
 The graph's own stream is read, not that of ag-ui-langgraph: that one sends each event of LangChain as RAW, whole states
-with their messages, and other ids in its snapshots. LangGraph is imported when the first run begins.
+with their messages, and other ids in its snapshots. LangGraph is imported when the agent is made.
 
 ==================================  ===================================================================================
 LangGraph                           here
@@ -78,6 +78,8 @@ def agent(
     if not hasattr(graph, "astream"):
         hint = "; call its compile() method first" if hasattr(graph, "compile") else ""
         raise TypeError(f"langgraph.agent() takes a compiled graph, not {type(graph).__name__}{hint}")
+    for module, package in (("langgraph.types", "langgraph"), ("langchain_core.messages", "langchain-core")):
+        load(module, package)  # here, so that a missing package does not fail the first run
     visible = None if state_keys is None else frozenset(state_keys)
 
     def events(run: Run) -> AsyncIterator[Any]:

@@ -61,16 +61,22 @@ def agent(
     """
     if not hasattr(workflow, "run") and not callable(workflow):
         raise TypeError(f"llama_index.agent() takes an agent or a workflow, not {type(workflow).__name__}")
-
+    if _is_agent(workflow):  # imported here, so that a missing package does not fail the first run
+        load("llama_index.core.workflow", "llama-index-core")
+    elif hasattr(workflow, "run"):
+        load("ag_ui.core", "ag-ui-protocol")
     relay = RelayOptions(raw="drop", state_keys=state_keys, errors=errors)
 
     def events(run: Run) -> AsyncIterator[Any]:
         chosen: Any = workflow if hasattr(workflow, "run") else workflow(run)
-        if hasattr(chosen, "take_step") or hasattr(chosen, "agents"):
-            return _agent_events(chosen, run, relay, options)
-        return workflow_events(chosen, run)
+        return _agent_events(chosen, run, relay, options) if _is_agent(chosen) else workflow_events(chosen, run)
 
     return from_events(events, state_keys=state_keys, errors=errors)
+
+
+def _is_agent(workflow: Any) -> bool:
+    """Return whether a workflow is an agent or an ``AgentWorkflow``, rather than one that takes ``input_data``."""
+    return hasattr(workflow, "take_step") or hasattr(workflow, "agents")
 
 
 async def _agent_events(workflow: Any, run: Run, relay: RelayOptions, options: dict[str, Any]) -> AsyncIterator[Event]:

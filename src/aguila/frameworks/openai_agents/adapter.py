@@ -1,6 +1,6 @@
 """Use an agent of the OpenAI Agents SDK as an agent: ``App(openai_agents.agent(agent))``.
 
-The SDK has no AG-UI adapter; its own stream is read. It is imported when the first run begins.
+The SDK has no AG-UI adapter; its own stream is read. It is imported when the agent is made.
 
 =============================  ======================================================================================
 OpenAI Agents                  here
@@ -63,13 +63,13 @@ def agent(
     """
     if not hasattr(agent, "handoffs") or not hasattr(agent, "clone"):
         raise TypeError(f"openai_agents.agent() takes an agents.Agent, not {type(agent).__name__}")
+    sdk = load("agents", "openai-agents")
 
     async def events(run: Run) -> AsyncIterator[Any]:
         waiting = take_suspended(run, _SESSION)
         if any(entry.status == "cancelled" for entry in run.resume):
             yield finished(run, RunFinishedCancelledOutcome())
             return
-        sdk = load("agents", "openai-agents")
         given = context(run) if callable(context) else context
         if given is None:
             given = run

@@ -1,0 +1,56 @@
+"""A framework whose package or extra is missing: the agent cannot be made, and the error says what to install."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from aguila.frameworks import adk, ag2, agent_framework, agno, crewai, langgraph, llama_index, openai_agents, strands
+from aguila.frameworks import pydantic_ai as pydantic_ai_agents
+
+GRAPH = SimpleNamespace(astream=None)
+OF_PYDANTIC = SimpleNamespace(run_stream_events=None)
+OF_OPENAI = SimpleNamespace(handoffs=[], clone=None)
+OF_LLAMA_INDEX = SimpleNamespace(run=None, take_step=None)
+
+
+@pytest.mark.parametrize(
+    ("make", "missing", "install"),
+    [
+        (lambda: langgraph.agent(GRAPH), "langgraph", "pip install langgraph"),
+        (lambda: pydantic_ai_agents.agent(OF_PYDANTIC), "pydantic_ai", "pip install 'pydantic-ai-slim[ag-ui]'"),
+        (lambda: openai_agents.agent(OF_OPENAI), "agents", "pip install openai-agents"),
+        (lambda: llama_index.agent(OF_LLAMA_INDEX), "llama_index", "pip install llama-index-core"),
+        (lambda: llama_index.agent(SimpleNamespace(run=None)), "ag_ui", "pip install ag-ui-protocol"),
+        (lambda: adk.agent(object()), "ag_ui_adk", "pip install ag-ui-adk"),
+        (lambda: ag2.agent(object()), "ag2", "pip install 'ag2[ag-ui]'"),
+        (lambda: agent_framework.agent(object()), "agent_framework_ag_ui", "pip install agent-framework-ag-ui"),
+        (lambda: agno.agent(object()), "agno", "pip install agno ag-ui-protocol fastapi"),
+        (lambda: crewai.agent(object()), "ag_ui_crewai", "pip install ag-ui-crewai"),
+        (lambda: strands.agent(object()), "ag_ui_strands", "pip install ag-ui-strands"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
+)
+def test_an_agent_cannot_be_made_without_the_package_of_its_framework(
+    make: Any, missing: str, install: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [one for one in sys.modules if one.partition(".")[0] == missing]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(ImportError, match="is not installed; install it with: ") as raised:
+        make()
+    assert str(raised.value).endswith(install)
+
+
+def test_an_agent_cannot_be_made_without_what_the_package_itself_needs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    (tmp_path / "ag_ui_strands.py").write_text("import strands_of_nobody")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "ag_ui_strands", raising=False)
+    problem = "ag_ui_strands needs strands_of_nobody, which is not installed; install it with: pip install ag-ui-str"
+    with pytest.raises(ImportError, match=problem):
+        strands.agent(ModuleType("agent"))
