@@ -107,8 +107,7 @@ def test_an_approval_can_be_given_refused_and_given_with_other_arguments(demo: C
         screen.expect("> ")
         for keys, outcome in (
             (["y"], "Sent to ada@example.com."),
-            (["what?", "n", "not today"], "Nothing was sent."),
-            (["e", "no json", "e", '{"to": "bob@example.com", "subject": "Owls"}'], "Sent to bob@example.com."),
+            (["n", "not today"], "Nothing was sent."),
             (["g"], "Nothing was sent."),
         ):
             screen.type("ask for approval")
@@ -116,11 +115,71 @@ def test_an_approval_can_be_given_refused_and_given_with_other_arguments(demo: C
             screen.expect("? Allow the call of send_mail?")
             for key in keys:
                 screen.expect(": ")
-                if key.startswith("{"):
-                    screen.expect(": ")
                 screen.type(key)
             screen.expect(outcome)
             screen.expect("> ")
+
+
+CLEAR = "\x15"  # Ctrl-U: readline deletes the line up to the cursor
+
+APPROVES = """
+async def agent(run):
+    approval = await run.approve("book", {"city": "Oslo", "nights": 2, "note": "sea\\nview"})
+    yield f"booked: {sorted(approval.arguments.items())}"
+"""
+
+
+def test_an_unknown_answer_to_an_approval_is_named_and_asked_again(demo: Command, tmp_path: Path) -> None:
+    with terminal(demo, tmp_path) as screen:
+        screen.expect("> ")
+        screen.type("ask for approval")
+        screen.expect("[g]ive up: ")
+        screen.type("what?")
+        screen.expect("'what?' is not an answer; type y, n, e or g")
+        screen.expect("[g]ive up: ")
+        screen.type("y")
+        screen.expect("Sent to ada@example.com.")
+
+
+def test_the_arguments_of_a_call_are_edited_one_by_one_starting_from_their_values(tmp_path: Path) -> None:
+    (tmp_path / "asks.py").write_text(APPROVES)
+    with aguila_serve(tmp_path, "asks:agent") as server, terminal(server, tmp_path) as screen:
+        screen.expect("> ")
+        screen.type("Book it")
+        screen.expect("[g]ive up: ")
+        screen.type("e")
+        screen.expect("    city: Oslo")
+        screen.type(", Norway")  # at the end of the value
+        screen.expect("    nights: 2")
+        screen.type(CLEAR + "two")
+        screen.expect("    not JSON: ")
+        screen.expect("    nights: two")
+        screen.type(CLEAR + "3")
+        screen.expect('    note: "sea\\nview"')
+        screen.type("")
+        screen.expect(r"booked: [('city', 'Oslo, Norway'), ('nights', 3), ('note', 'sea\nview')]")
+
+
+def test_a_file_is_attached_to_the_next_message(demo: Command, tmp_path: Path) -> None:
+    (tmp_path / "note.txt").write_text("An eagle.")
+    with terminal(demo, tmp_path, "--thread", "attached") as screen:
+        screen.expect("> ")
+        screen.type("/file nothing.txt")
+        screen.expect("cannot read nothing.txt: No such file or directory")
+        screen.type("/file")
+        screen.expect("give the path of a file: /file PATH")
+        screen.type("/file note.txt")
+        screen.expect("note.txt is sent with the next message")
+        for _ in range(2):
+            screen.expect("> ")
+            screen.type("show me text")
+            screen.expect("everybody who watches sees it grow.")
+    sent = [one["content"] for one in demo.get("/threads/attached").json()["messages"] if one["role"] == "user"]
+    text, document = sent[0]
+    assert text == {"type": "text", "text": "show me text"}
+    assert (document["type"], document["metadata"]) == ("document", {"filename": "note.txt"})
+    assert document["source"] == {"type": "data", "value": "QW4gZWFnbGUu", "mimeType": "text/plain"}
+    assert sent[1] == "show me text"
 
 
 def test_an_answer_can_be_stopped_and_the_talk_goes_on(demo: Command, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_an_agent_cannot_be_made_without_what_the_package_itself_needs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
     (tmp_path / "ag_ui_strands.py").write_text("import strands_of_nobody")
-    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "ag_ui_strands", raising=False)
     problem = "ag_ui_strands needs strands_of_nobody, which is not installed; install it with: pip install ag-ui-str"
     with pytest.raises(ImportError, match=problem):

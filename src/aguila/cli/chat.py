@@ -7,23 +7,23 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 from rich.console import Console
 
+from aguila.cli.edited_arguments import edit_arguments, load_readline
 from aguila.cli.http_caller import CannotRun, headers_of
 from aguila.cli.output.transcript import Transcript, escape_controls, short
 from aguila.cli.record import refuse_existing
-from aguila.client import GIVE_UP, Client, ClientRun, Record, Thread, approve, deny
+from aguila.client import GIVE_UP, Client, ClientRun, Record, Thread, approve, deny, part
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice
 from aguila.errors import AguilaError, HTTPRejected, IllegalStep, TransportFailed
 from aguila.protocol import AssistantMessage, Interrupt, MessagesSnapshotEvent, ToolCall
+from aguila.protocol.parts import MediaPart
 
 OK: Final = 0
 FAILED: Final = 1
@@ -31,10 +31,11 @@ UNREACHABLE: Final = 2
 ASKED: Final = 3
 """Exit status in a pipe: the agent asks a question, and there is no terminal to answer it."""
 
-_HELP = """/state   show the state shared with the agent
-/thread  show the id of this thread; aguila chat URL --thread ID opens it again
-/quit    exit, as Ctrl-D does; Ctrl-C cancels the run
-//text   send a message that begins with a slash: /text
+_HELP = """/file PATH  attach a file to the next message
+/state      show the state shared with the agent
+/thread     show the id of this thread; aguila chat URL --thread ID opens it again
+/quit       exit, as Ctrl-D does; Ctrl-C cancels the run
+//text      send a message that begins with a slash: /text
 Anything else is sent to the agent."""
 
 
@@ -100,11 +101,11 @@ class _Conversation:
         self._thread = thread
         self._transcript = transcript
         self._is_interactive = sys.stdin.isatty()
+        self._attached: list[MediaPart] = []
 
     def converse(self) -> int:
         """Read messages from the terminal until the user leaves."""
-        if find_spec("readline") is not None:
-            import_module("readline")  # line editing and history, where it is available
+        load_readline()
         self._transcript.line(f"thread {self._thread.id}; /help lists the commands")
         if self._thread.interrupts:
             self._settle()
@@ -123,8 +124,11 @@ class _Conversation:
 
     def _command(self, text: str) -> None:
         """Run a slash command. A misspelled one is reported, not sent to the agent."""
+        command, _, argument = text.partition(" ")
         if text == "/help":
             self._transcript.line(_HELP)
+        elif command == "/file":
+            self._attach_file(argument.strip())
         elif text == "/state":
             self._transcript.line(escape_controls(msgspec.json.encode(self._thread.state).decode()))
         elif text == "/thread":
@@ -133,6 +137,18 @@ class _Conversation:
             shown = escape_controls(text)
             problem = f"unknown command {shown}; /help lists the commands, /{shown} sends it as text"
             self._transcript.line(problem, style="yellow")
+
+    def _attach_file(self, path: str) -> None:
+        """Keep a file for the next message. It is sent inline, which every agent can read."""
+        if not path:
+            self._transcript.line("give the path of a file: /file PATH", style="yellow")
+            return
+        try:
+            self._attached.append(part(Path(path).expanduser()))
+        except OSError as error:
+            self._transcript.line(f"cannot read {escape_controls(path)}: {error.strerror}", style="red")
+        else:
+            self._transcript.line(f"{escape_controls(path)} is sent with the next message")
 
     def say(self, text: str) -> int:
         """Send a message, show the answer, and ask for the answers to any questions. Return the exit status.
@@ -143,10 +159,12 @@ class _Conversation:
             self._transcript.line("not sent: the agent waits for an answer to its question", style="yellow")
             return self._settle()
         try:
-            status = self.follow(self._thread.run(text))
+            status = self.follow(self._thread.run([text, *self._attached] if self._attached else text))
         except IllegalStep as error:
             self._transcript.line(f"error: {escape_controls(str(error))}", style="red")
             return FAILED
+        if status != UNREACHABLE:
+            self._attached = []
         return self._settle() if status == OK and self._thread.interrupts else status
 
     def attach(self) -> int:
@@ -252,11 +270,11 @@ class _Conversation:
             if chosen in ("g", "give up"):
                 return GIVE_UP
             if chosen in ("e", "edit"):
-                self._transcript.line(f"  now: {escape_controls(arguments)}")
-                try:
-                    return approve(decode_json(input("  JSON: "), dict[str, Any]))
-                except msgspec.DecodeError as error:
-                    self._transcript.line(f"  not a JSON object: {error}", style="red")
+                return approve(edit_arguments(arguments, self._complain))
+            self._complain(f"  {escape_controls(chosen)!r} is not an answer; type y, n, e or g")
+
+    def _complain(self, problem: str) -> None:
+        self._transcript.line(problem, style="red")
 
     def _arguments(self, call_id: str | None) -> str:
         for message in reversed(self._thread.messages):
