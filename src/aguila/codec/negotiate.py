@@ -22,7 +22,7 @@ def negotiate(accept: str | None, *, prefers_sse: bool = False) -> str:
     their users should see text. Every consumer must accept SSE (PB-2). Relative weights are ignored (PB-1). If
     protobuf is named more than once, the highest weight counts.
     """
-    if accept is None:
+    if accept is None or PROTOBUF_MEDIA_TYPE not in accept.lower():
         return SSE_MEDIA_TYPE
     elements = _split(accept, ",")
     if not any(_accepts(element, PROTOBUF_MEDIA_TYPE) for element in elements):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from math import inf
 from typing import Any
 from urllib.parse import quote
@@ -245,9 +244,5 @@ def choose_media_type(request: Request, declared: str | None) -> str:
     A reader that declares none gets protobuf only if it accepts nothing else: the protobuf decoders of
     ``@ag-ui/client`` 0.0.40 to 0.0.59 cannot read all tools, reasoning and activities.
     """
-    return _negotiate(request.raw_headers.get(b"accept"), declared is None)
-
-
-@lru_cache(256)
-def _negotiate(accepted: bytes | None, prefers_sse: bool) -> str:
-    return negotiate(None if accepted is None else accepted.decode("latin-1"), prefers_sse=prefers_sse)
+    accepted = request.raw_headers.get(b"accept")
+    return negotiate(None if accepted is None else accepted.decode("latin-1"), prefers_sse=declared is None)

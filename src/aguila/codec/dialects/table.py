@@ -7,7 +7,6 @@ Every row is derived from that version's own schemas and is tested with them in 
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
@@ -130,11 +129,8 @@ def dialect_of(declared: str | None, undeclared: Dialect = UNDECLARED) -> Dialec
 
     A version that is newer, or cannot be interpreted, gets the current dialect (VER-4, VER-5).
     """
-    return undeclared if declared is None else _find_dialect(declared)
-
-
-@lru_cache(maxsize=64)  # every request asks twice before its first event
-def _find_dialect(declared: str) -> Dialect:
+    if declared is None:
+        return undeclared
     version = parse_peer(declared)
     if version is None:
         return CURRENT

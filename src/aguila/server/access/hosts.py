@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final
 
@@ -11,6 +11,7 @@ from aguila.server.errors import Rejected
 from aguila.server.request import Request
 
 LOOPBACK_NAMES: Final = ("localhost", "127.0.0.1", "::1")
+_HOST: Final = re.compile(r"(?:\[([^\]]+)\]|([^:\[\]]*))(?::[0-9]*)?")
 _RESERVED_DOMAINS: Final = frozenset({"example", "invalid", "localhost", "test"})
 
 
@@ -33,7 +34,6 @@ class Hosts:
         self._names = names
         self._is_default = allowed is None
         self._is_anonymous = is_anonymous
-        self._allows_raw = lru_cache(256)(self._allows_bytes)
 
     def allows(self, host: str, server: Any = None) -> bool:
         """Return whether a host is allowed. Its port is ignored. ``server`` is the address that received a request."""
@@ -51,14 +51,11 @@ class Hosts:
         if self._allows_all:
             return
         server = request.asgi.get("server")
-        if not self._allows_raw(request.raw_headers.get(b"host", b""), server and server[0]):
-            host = request.headers.get("host", "")
+        host = request.raw_headers.get(b"host", b"").decode("latin-1")
+        if not self.allows(host, server and server[0]):
             raise Rejected(
                 403, "foreign_host", f"Host {host!r} is not in allowed_hosts; add it with App(allowed_hosts=[...])"
             )
-
-    def _allows_bytes(self, host: bytes, server: Any) -> bool:
-        return self.allows(host.decode("latin-1"), server)
 
 
 def _ip_address(text: Any) -> IPv4Address | IPv6Address | None:
@@ -74,9 +71,11 @@ def _is_private_name(name: str) -> bool:
 
 
 def _host_name(host: str) -> str:
-    """Return a normalised host without its port: ``[::1]:80`` is ``::1``, ``Localhost.`` is ``localhost``."""
-    if host.startswith("["):
-        return host[1:].partition("]")[0].lower()
-    if host.count(":") > 1:
-        return host.lower()
-    return host.partition(":")[0].lower().removesuffix(".")
+    """Return a normalised host without its port: ``[::1]:80`` is ``::1``, ``Localhost.`` is ``localhost``.
+
+    A host with anything else than digits for a port is returned as it is, and so matches no name.
+    """
+    found = _HOST.fullmatch(host)
+    if found is None:
+        return host.lower()  # an IPv6 address without brackets, or nonsense
+    return (found[1] or found[2]).lower().removesuffix(".")
