@@ -23,7 +23,7 @@ from aguila.server.errors import Rejected
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.responses import Receive, header_list
 from aguila.server.limits import Limits
-from aguila.server.request import Request
+from aguila.server.request import Request, matches_etag
 from aguila.store import Blob, Quotas, Store
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def file_response(blob: Blob, request: Request) -> tuple[int, list[tuple[bytes, 
     etag = f'"{blob.blob_id}"'
     # The id is a hash of the content, so the content never changes. But other callers may not see it.
     headers = {"cache-control": "private, max-age=31536000, immutable", "etag": etag}
-    if _matches_etag(request.headers.get("if-none-match"), etag):
+    if matches_etag(request, etag):
         return 304, header_list(headers), range(0)
     is_inline = _INLINE_TYPES.fullmatch(blob.media_type) is not None
     # Without a charset a browser would guess one.
@@ -126,12 +126,6 @@ def file_response(blob: Blob, request: Request) -> tuple[int, list[tuple[bytes, 
         "accept-ranges": "bytes",
     }
     return status, header_list(headers), sent
-
-
-def _matches_etag(names: str | None, etag: str) -> bool:
-    """Return whether If-None-Match lists this ETag. A weak one (``W/``) matches too, because the ETag is a hash."""
-    listed = [] if names is None else [name.strip().removeprefix("W/") for name in names.split(",")]
-    return "*" in listed or etag in listed
 
 
 def _parse_range(request: Request, etag: str, size: int) -> range | None:

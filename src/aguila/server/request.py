@@ -54,3 +54,10 @@ def base_url(request: Request) -> str:
     root: str = request.asgi.get("root_path", "").rstrip("/")
     host = request.headers.get("host", "localhost")
     return f"{request.asgi.get('scheme', 'http')}://{host}{quote(root)}"
+
+
+def matches_etag(request: Request, etag: str) -> bool:
+    """Return whether If-None-Match lists this ETag, weak (``W/``) or not."""
+    names = request.headers.get("if-none-match")
+    listed = [] if names is None else [name.strip().removeprefix("W/") for name in names.split(",")]
+    return "*" in listed or etag in listed

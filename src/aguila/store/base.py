@@ -323,6 +323,14 @@ class Store(ABC):
         updated between two pages may be missed, but is never returned twice.
         """
 
+    async def threads_stamp(self, scope: str) -> str | None:
+        """Return text that is another one whenever ``threads`` may return something else for this scope.
+
+        It is found without the threads, and may change although they do not, such as with the threads of another scope.
+        None if the store has no such text.
+        """
+        return None
+
     @abstractmethod
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
         """Change the title, the archived flag or the metadata of a thread. Raises ``NotFound``.

@@ -16,6 +16,7 @@ from aguila.errors import (
 )
 from aguila.store import MetadataFilter, NewRun, Retention, RunEnd, Store, ThreadUpdate
 from contract.support import (
+    DEADLINE,
     LEASE,
     Clock,
     StoreTest,
@@ -101,6 +102,38 @@ class ThreadsContract(StoreTest):
         await finish(store, lease)
         found = await store.thread("a", "t")
         assert (found.title, found.archived, found.metadata) == ("Eagles", True, b"{}")
+
+    async def test_the_stamp_of_a_list_changes_with_everything_that_the_list_shows(self, store: Store):
+        await complete(store, "t", "r1")
+        lease = await start(store, "t2", "r1")
+        await store.update_thread("a", "t", ThreadUpdate(title="One"))
+        changes = {
+            "append": lambda: store.append(lease, lines("more")),
+            "end": lambda: finish(store, lease),
+            "begin": lambda: start(store, "t3", "r1"),
+            "title": lambda: store.update_thread("a", "t", ThreadUpdate(title="Two")),
+            "archived": lambda: store.update_thread("a", "t", ThreadUpdate(archived=True)),
+            "metadata": lambda: store.update_thread("a", "t", ThreadUpdate(metadata=b"{}")),
+            "delete": lambda: store.delete_thread("a", "t"),
+        }
+        seen = {await store.threads_stamp("a")}
+        for name, change in changes.items():
+            before = await store.threads("a")
+            await change()
+            assert await store.threads("a") != before
+            stamp = await store.threads_stamp("a")
+            assert stamp is not None
+            assert stamp not in seen, name
+            seen.add(stamp)
+
+    async def test_the_stamp_of_a_list_stays_while_nothing_is_written(self, store: Store):
+        await complete(store, "t", "r1")
+        async with asyncio.timeout(DEADLINE):  # other tests may write to the same database
+            while True:
+                before = await store.threads_stamp("a")
+                await store.threads("a")
+                if before == await store.threads_stamp("a"):
+                    break
 
     async def test_a_title_does_not_outlive_its_thread(self, store: Store):
         await complete(store, "t", "r")

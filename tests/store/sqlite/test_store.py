@@ -143,3 +143,15 @@ async def test_the_write_ahead_log_starts_over_under_load(
                 break
     last = await store.last("a", "t0")
     assert await collect(store.tail("a", "t0", 1), last - 1) == [b"1" * 4000] * (last - 1)
+
+
+async def test_the_stamp_of_a_list_changes_with_the_write_of_another_store_on_the_file(path: Path):
+    one, other = SQLiteStore(path), SQLiteStore(path)
+    await one.open()
+    await other.open()
+    before = await one.threads_stamp("a")
+    await complete(other, "t", "r")
+    assert await one.threads_stamp("a") != before
+    assert await one.threads_stamp("a") != await other.threads_stamp("a")  # each counts for itself
+    await one.close()
+    await other.close()

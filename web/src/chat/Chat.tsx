@@ -10,6 +10,7 @@ import { options, title as pageTitle } from "../options";
 import { deleteThread, token, updateThread } from "../protocol/api";
 import type { Json } from "../protocol/types";
 import { hrefOf, navigate, route } from "../router";
+import { announce } from "../refresh";
 import { type Attachment, attach, Composer } from "./Composer";
 import { isObject, parseJson } from "./format";
 import { setPageColour } from "./frontendTools";
@@ -179,6 +180,7 @@ function ThreadHeader({ session, onList, isListOpen }: { session: ThreadSession;
   const change = async (title: string, action: () => Promise<void>) => {
     try {
       await action();
+      announce(session.id);
       await refreshThreads();
     } catch (error) {
       session.report(title, error);

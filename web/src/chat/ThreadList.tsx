@@ -1,14 +1,14 @@
-/** The list of threads, kept up to date while the page is visible. */
+/** The list of threads. */
 
 import { signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { Icon } from "../Icon";
-import { ApiError, listThreads } from "../protocol/api";
+import { ApiError, listThreads, token } from "../protocol/api";
 import type { ThreadSummary } from "../protocol/types";
+import { onRefresh } from "../refresh";
 import { hrefOf } from "../router";
 import { formatAge } from "./format";
 
-const POLL_MS = 4_000;
 const PAGE = 50;
 
 export const threads = signal<readonly ThreadSummary[]>([]);
@@ -36,9 +36,8 @@ export async function refreshThreads(): Promise<void> {
 export function ThreadList({ current }: { current: string | null }) {
   useEffect(() => {
     void refreshThreads();
-    const timer = setInterval(() => !document.hidden && void refreshThreads(), POLL_MS);
-    return () => clearInterval(timer);
-  }, [showsArchived.value]);
+    return onRefresh(() => void refreshThreads());
+  }, [showsArchived.value, token.value]);
   return (
     <nav class="threads" aria-label="Threads">
       <a class="button new-thread" href={hrefOf("chat")}>

@@ -10,16 +10,14 @@ import { ApiError, cancelRun, getThread, startRun, threadEvents, updateThread } 
 import { Conversation } from "../protocol/reducer";
 import { readBatches } from "../protocol/stream";
 import type { Interrupt, Json, Message, Part, ResumeEntry, StoredEvent, ThreadView, UserMessage } from "../protocol/types";
+import { announce, onRefresh } from "../refresh";
 import { TOOLS } from "./frontendTools";
 import { RunLayout } from "./runLayout";
 import { RunTree } from "./runTree";
 import { EMPTY, readUnsent, type WaitingMessage, writeUnsent } from "./unsent";
 
-const POLL_MS = 2_000;
 const MAX_WAIT_MS = 5_000;
 const MAX_EVENTS = 300_000; // of a longer log the page shows the messages, without durations and steps
-
-const news = new BroadcastChannel("aguila-threads");
 
 function newRunId(): string {
   return `run-${crypto.randomUUID()}`;
@@ -84,9 +82,11 @@ export class ThreadSession {
   #next: Response | null = null;
   #stream: AbortController | null = null;
   #wake: (() => void) | null = null;
+  /** Whether the thread may have changed since the log was asked for. */
+  #hasNews = false;
   #frame = 0;
   #loads = 0;
-  #keepUnsent: (() => void) | null = null;
+  #release: (() => void) | null = null;
 
   /** Without an id, the session is that of a new thread. */
   constructor(
@@ -105,9 +105,12 @@ export class ThreadSession {
 
   /** Load the thread, unless it is new, and follow it until it is closed. */
   async open(): Promise<void> {
-    news.addEventListener("message", this.#onNews);
-    document.addEventListener("visibilitychange", this.#onVisible);
-    this.#keepUnsent = effect(() => writeUnsent(this.isNew.value ? null : this.id, { text: this.draft.value, waiting: this.waiting.value }));
+    const endRefresh = onRefresh(this.#onRefresh);
+    const endKeeping = effect(() => writeUnsent(this.isNew.value ? null : this.id, { text: this.draft.value, waiting: this.waiting.value }));
+    this.#release = () => {
+      endRefresh();
+      endKeeping();
+    };
     if (this.isNew.value) this.phase.value = "ready";
     else await this.#load(this.pinned);
     void this.#follow();
@@ -118,9 +121,7 @@ export class ThreadSession {
     this.#isClosed = true;
     this.#stream?.abort();
     this.#wake?.();
-    news.removeEventListener("message", this.#onNews);
-    document.removeEventListener("visibilitychange", this.#onVisible);
-    this.#keepUnsent?.();
+    this.#release?.();
   }
 
   get isRunning(): boolean {
@@ -322,7 +323,7 @@ export class ThreadSession {
     let failures = 0;
     while (!this.#isClosed) {
       if (!this.#isStored && this.#next === null) {
-        await this.#pause(POLL_MS * 1_000);
+        await this.#pause(Infinity);
         continue;
       }
       this.#stream = new AbortController();
@@ -351,7 +352,7 @@ export class ThreadSession {
       failures = this.#seq > before ? 0 : failures + 1;
       if (!this.isRunning) {
         failures = 0;
-        await this.#pause(document.hidden ? POLL_MS * 1_000 : POLL_MS);
+        await this.#pause(Infinity);
       } else if (failures > 1) {
         // The log has nothing new and the run has not ended here: read what the server says about it.
         await this.#pause(Math.min(MAX_WAIT_MS, 100 * 2 ** failures));
@@ -384,7 +385,7 @@ export class ThreadSession {
       this.#changed();
       return;
     }
-    if (status === 401 || status === 403) return this.#pause(POLL_MS * 1_000);
+    if (status === 401 || status === 403) return this.#pause(Infinity);
     this.isConnected.value = false;
     await this.#pause(Math.min(MAX_WAIT_MS, 250 * 2 ** failures));
   }
@@ -419,6 +420,7 @@ export class ThreadSession {
       if (node !== undefined && isNew) node.status = event.type === "RUN_ERROR" ? "error" : (event.outcome?.type ?? "success");
       if (isNew) {
         this.isHeld.value = event.type === "RUN_ERROR"; // what was written before the failure may not fit any more
+        if (this.ownRuns.has(run)) announce(this.id);
         this.hooks.onChange();
       }
     }
@@ -475,7 +477,7 @@ export class ThreadSession {
     this.#isStored = true;
     this.#stream?.abort();
     this.#wake?.();
-    news.postMessage(this.id);
+    announce(this.id);
     this.hooks.onChange();
     return true;
   }
@@ -521,10 +523,13 @@ export class ThreadSession {
 
   // Waiting and drawing
 
-  /** Wait for some time, or until something wakes the session up. */
+  /** Wait for some time, or until something wakes the session up; `onRefresh` does. */
   async #pause(milliseconds: number): Promise<void> {
+    const hasNews = this.#hasNews;
+    this.#hasNews = false;
+    if (hasNews) return;
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, milliseconds);
+      const timer = milliseconds === Infinity ? undefined : setTimeout(resolve, milliseconds);
       this.#wake = () => {
         clearTimeout(timer);
         resolve();
@@ -533,15 +538,11 @@ export class ThreadSession {
     this.#wake = null;
   }
 
-  #onNews = (event: MessageEvent) => {
-    if (event.data === this.id) {
-      this.#isStored = true;
-      this.#wake?.();
-    }
-  };
-
-  #onVisible = () => {
-    if (!document.hidden) this.#wake?.();
+  #onRefresh = (thread: string | null) => {
+    if (thread !== null && thread !== this.id) return;
+    if (thread === this.id) this.#isStored = true;
+    if (this.#wake === null) this.#hasNews = true;
+    else this.#wake();
   };
 
   /** Draw at most once a frame. */

@@ -7,6 +7,7 @@ import { ApiError, getRecording, getRunInput, getThread, listThreads, runEvents,
 import { formatAge } from "../chat/format";
 import { readBatches } from "../protocol/stream";
 import type { Finding, Message, RunRecord, StoredEvent, ThreadSummary } from "../protocol/types";
+import { onRefresh } from "../refresh";
 import { hrefOf, navigate } from "../router";
 import { Compare } from "./Compare";
 import { asCurl, asJson, asPytest, saveText } from "./copy";
@@ -18,7 +19,6 @@ import { messageOf, openRecorded, openRun, type RunView } from "./source";
 import { Timeline } from "./Timeline";
 import "./inspector.css";
 
-const REFRESH = 3000;
 /** A test with more events than these is no test that someone reads. */
 const MOST_TESTED = 5000;
 
@@ -139,30 +139,25 @@ function Welcome({ hasThread }: { hasThread: boolean }) {
   );
 }
 
-/** The threads: the first page is refreshed while the page is visible, older ones are loaded on demand. */
+/** The threads: the first page is kept up to date, older ones are loaded on demand. */
 function useThreads(error: Signal<string | null>) {
   const latest = useSignal<ThreadSummary[]>([]);
   const older = useSignal<ThreadSummary[]>([]);
   const next = useSignal<string | null>(null);
   useEffect(() => {
-    let timer = 0;
     let problemOfList: string | null = null;
     const refresh = async () => {
       try {
-        if (!document.hidden) {
-          const found = await listThreads({ limit: 100 });
-          latest.value = found.threads;
-          if (error.value === problemOfList) error.value = null;
-          if (older.value.length === 0) next.value = found.next;
-        }
-        timer = setTimeout(() => void refresh(), REFRESH);
+        const found = await listThreads({ limit: 100 });
+        latest.value = found.threads;
+        if (error.value === problemOfList) error.value = null;
+        if (older.value.length === 0) next.value = found.next;
       } catch (problem) {
         problemOfList = error.value = messageOf(problem);
-        timer = setTimeout(() => void refresh(), REFRESH * 4);
       }
     };
     void refresh();
-    return () => clearTimeout(timer);
+    return onRefresh(() => void refresh());
   }, []);
   const threads = useComputed(() => {
     const known = new Set(latest.value.map((one) => one.threadId));

@@ -44,11 +44,21 @@ type Query = Record<string, string | number | boolean | undefined>;
 const segment = encodeURIComponent;
 const runPath = (thread: string, run: string) => `threads/${segment(thread)}/runs/${segment(run)}`;
 
-export async function listThreads(
-  options: { before?: string; archived?: boolean; limit?: number } = {},
-): Promise<{ threads: ThreadSummary[]; next: string | null }> {
+type ThreadPage = { threads: ThreadSummary[]; next: string | null };
+
+let lastPage: { key: string; etag: string; page: ThreadPage } | null = null;
+
+/** Read a page of threads. If it has not changed since the last call, the result is the same object. */
+export async function listThreads(options: { before?: string; archived?: boolean; limit?: number } = {}): Promise<ThreadPage> {
   checkOwner();
-  return json(await call("threads", { query: options }));
+  const key = `${token.value ?? ""} ${urlOf("threads", options)}`;
+  const known = lastPage?.key === key ? lastPage : null;
+  const response = await call("threads", { query: options, etag: known?.etag });
+  if (known !== null && response.status === 304) return known.page;
+  const page = await json<ThreadPage>(response);
+  const etag = response.headers.get("ETag");
+  lastPage = etag === null ? null : { key, etag, page };
+  return page;
 }
 
 export async function getThread(thread: string, run?: string): Promise<ThreadView> {
@@ -169,11 +179,12 @@ export function urlOf(path: string, query: Query = {}): string {
 
 async function call(
   path: string,
-  options: { method?: string; query?: Query; body?: unknown; accept?: string; signal?: AbortSignal } = {},
+  options: { method?: string; query?: Query; body?: unknown; accept?: string; etag?: string; signal?: AbortSignal } = {},
 ): Promise<Response> {
   const headers: Record<string, string> = { Accept: options.accept ?? "application/json" };
   const used = token.value;
   if (used !== null) headers["Authorization"] = `Bearer ${used}`;
+  if (options.etag !== undefined) headers["If-None-Match"] = options.etag;
   if (options.body !== undefined) headers["Content-Type"] = "application/json";
   let response: Response;
   try {
@@ -187,7 +198,7 @@ async function call(
     if (error instanceof DOMException && error.name === "AbortError") throw error;
     throw new ApiError(0, "unreachable", "The server cannot be reached.");
   }
-  if (!response.ok) throw errorOf(response.status, await response.text(), used);
+  if (!response.ok && response.status !== 304) throw errorOf(response.status, await response.text(), used);
   hasAccess.value = true;
   if (options.method !== undefined && needsToken.value === "forbidden") needsToken.value = null; // the reads go on all the time
   return response;

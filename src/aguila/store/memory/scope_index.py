@@ -17,13 +17,15 @@ class ScopeIndex:
     in it until they are more than the others.
     """
 
-    __slots__ = ("_archived", "_members", "_positions", "_threads", "bytes", "running")
+    __slots__ = ("_archived", "_members", "_positions", "_threads", "bytes", "running", "version")
 
     def __init__(self) -> None:
         self.bytes = 0
         """The total size of the threads, without files."""
         self.running = 0
         """The number of open runs."""
+        self.version = 0
+        """Another number after each change of a summary."""
         self._positions: list[int] = []
         self._threads: dict[int, Thread] = {}  # by position
         self._archived: dict[Thread, None] = {}

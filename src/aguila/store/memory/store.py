@@ -90,6 +90,7 @@ class MemoryStore(Store):
         self._clear()
 
     def _clear(self) -> None:
+        self._token = new_token()
         self._threads = Threads()
         self._blobs = Blobs()
         self._capacity = Capacity(
@@ -386,6 +387,11 @@ class MemoryStore(Store):
                 break
             found.append(thread.summary())
         return found
+
+    async def threads_stamp(self, scope: str) -> str:
+        self._opened()
+        index = self._threads.find_scope(scope)
+        return f"{self._token}-{0 if index is None else index.version}"
 
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
         thread = self._thread(scope, thread_id)

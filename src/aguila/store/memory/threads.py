@@ -26,6 +26,7 @@ class Threads:
         self._threads: dict[Key, Thread] = {}  # the last one was updated last
         self._scopes: defaultdict[str, ScopeIndex] = defaultdict(ScopeIndex)
         self._position = 0
+        self._version = 0
         self._raised: dict[Key, dict[str, None]] = {}  # (scope, interrupt) -> ids of its threads, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
 
@@ -60,6 +61,7 @@ class Threads:
         index.remove_details(thread)
         self.grow(thread, thread.update(update))
         index.add_details(thread)
+        self._version = index.version = self._version + 1
 
     def find_scope(self, scope: str) -> ScopeIndex | None:
         """Return the threads of a scope, or None if it has none."""
@@ -84,6 +86,7 @@ class Threads:
         thread.size += size
         self.bytes += size
         index.bytes += size
+        self._version = index.version = self._version + 1
         if thread.position != self._position:  # otherwise it is the one updated last
             del self._threads[thread.key]
             self._threads[thread.key] = thread
@@ -139,6 +142,7 @@ class Threads:
         index = self._scopes[scope]
         index.bytes -= thread.size
         index.remove(thread)
+        self._version = index.version = self._version + 1
         if not index:
             del self._scopes[scope]
         removed = hash_thread(scope, thread_id)

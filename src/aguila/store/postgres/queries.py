@@ -327,6 +327,12 @@ async def read_stamps(db: Database, keys: Sequence[Key]) -> Stamps:
     return {(row[0], row[1]): tuple(row)[2:] for row in rows}
 
 
+async def read_snapshot(db: Database) -> str:
+    """Return text that is another one after each commit: the set of transactions whose changes are visible."""
+    row = await db.fetchrow("SELECT concat_ws(' ', pg_postmaster_start_time(), pg_current_snapshot())")
+    return row[0]
+
+
 USAGE = "SELECT threads, files, bytes FROM aguila.usage_of($1)"
 
 

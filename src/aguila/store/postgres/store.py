@@ -326,6 +326,9 @@ class PostgresStore(Store):
     ) -> Sequence[ThreadSummary]:
         return await queries.list_threads(self._engine.get().database, scope, limit, before, agent, archived, metadata)
 
+    async def threads_stamp(self, scope: str) -> str:
+        return await queries.read_snapshot(self._engine.get().database)
+
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
         return await thread_writes.update_thread(self._engine.get().database, scope, thread_id, update)
 

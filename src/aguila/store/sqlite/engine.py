@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from aguila.store.cursors import new_token
 from aguila.store.feed import Feed, Key
 from aguila.store.polling import Poller, Stamps
 from aguila.store.sqlite import queries, thread_writes
@@ -57,7 +59,9 @@ class Engine:
         self.compute = self._readers.compute
         self._poller = Poller(self.feed, poll_seconds, self._read_stamps)
         self._poll_db: sqlite3.Connection | None = None
-        self._polled_version: int | None = None
+        self._poll_token = ""
+        self._poll_lock = threading.Lock()
+        self._polled_version: str | None = None
 
     async def open(self) -> None:
         """Create or upgrade the file, register for wake-ups and lock the owners. Raises ``StoreUnavailable``."""
@@ -139,19 +143,26 @@ class Engine:
             self._polled_version = None
             self._poller.start()
 
+    async def read_version(self) -> str:
+        """Return text that is another one after each commit of any process. It says nothing about one scope."""
+        version, _ = await self.compute(self._find_changes, None, ())
+        return version
+
     async def _read_stamps(self, keys: Sequence[Key]) -> Stamps | None:
         self._polled_version, stamps = await self.compute(self._find_changes, self._polled_version, keys)
         return stamps
 
-    def _find_changes(self, version: int | None, keys: Sequence[Key]) -> tuple[int, Stamps | None]:
+    def _find_changes(self, version: str | None, keys: Sequence[Key]) -> tuple[str, Stamps | None]:
         """Return the version of the file and, if it is not ``version``, the stamps of the threads."""
-        try:
-            if self._poll_db is None:  # always the same connection: data_version is only comparable within one
-                self._poll_db = self._readers.connect()
-            found: int = self._poll_db.execute("PRAGMA data_version").fetchone()[0]
-            return found, None if found == version else queries.read_stamps(self._poll_db, keys)
-        except sqlite3.Error as error:
-            if not is_outage(error):
-                raise
-            self._poll_db = None
-            raise unavailable(error) from error
+        with self._poll_lock:
+            try:
+                if self._poll_db is None:  # always the same connection: data_version is only comparable within one
+                    self._poll_db = self._readers.connect()
+                    self._poll_token = new_token()
+                found = f"{self._poll_token}-{self._poll_db.execute('PRAGMA data_version').fetchone()[0]}"
+                return found, None if found == version or not keys else queries.read_stamps(self._poll_db, keys)
+            except sqlite3.Error as error:
+                if not is_outage(error):
+                    raise
+                self._poll_db = None
+                raise unavailable(error) from error

@@ -298,6 +298,9 @@ class SQLiteStore(Store):
     ) -> Sequence[ThreadSummary]:
         return await self._engine.get().read(queries.list_threads, scope, limit, before, agent, archived, metadata)
 
+    async def threads_stamp(self, scope: str) -> str:
+        return await self._engine.get().read_version()
+
     async def update_thread(self, scope: str, thread_id: str, update: ThreadUpdate) -> ThreadSummary:
         return await self._engine.get().write(lambda db: thread_writes.update_thread(db, scope, thread_id, update))
 

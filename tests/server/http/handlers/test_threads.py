@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from waiting import wait_until
 from aguila import App
 from aguila.codec import decode, encode
 from aguila.errors import StoreUnavailable
+from aguila.server import Request
 from aguila.server.runs import maintenance
-from aguila.store import MemoryStore, Retention
+from aguila.store import MemoryStore, Retention, ThreadSummary
 from aguila.stream import Lineage
 
 
@@ -425,3 +427,35 @@ def test_health_is_checked_at_most_once_a_second() -> None:
         before, began = store.checks, time.monotonic()
         assert {server.get("/healthz").status_code for _ in range(50)} == {503}
         assert store.checks - before <= 2 + (time.monotonic() - began)
+
+
+class CountingStore(MemoryStore):
+    """Counts how often the threads are listed."""
+
+    lists = 0
+
+    async def threads(self, scope: str, **options: Any) -> Sequence[ThreadSummary]:
+        self.lists += 1
+        return await super().threads(scope, **options)
+
+
+def test_a_list_that_has_not_changed_is_answered_with_304_without_reading_it() -> None:
+    store = CountingStore()
+
+    def authenticate(request: Request) -> str:
+        return request.headers["authorization"]
+
+    with serving(App(echo, store=store, authenticate=authenticate)) as server:
+        ada, bob = {"authorization": "ada"}, {"authorization": "bob"}
+        server.events(headers=ada, thread_id="t")
+        first = server.get("/threads", headers=ada)
+        known = {"if-none-match": first.headers["etag"]}
+        lists = store.lists
+        again = server.get("/threads", headers=ada | known)
+        assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
+        assert store.lists == lists
+        other = server.get("/threads", headers=bob | known)
+        assert (other.status_code, other.json()["threads"]) == (200, [])
+        server.client.patch("/threads/t", json={"archived": True}, headers=ada)
+        changed = server.get("/threads", headers=ada | known)
+        assert (changed.status_code, changed.json()["threads"][0]["archived"]) == (200, True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, re
 from aguila.server.http.request_body import read_object
 from aguila.server.http.responses import BufferedResponse, Response, json_response
 from aguila.server.interrupts.plan import find_open_interrupts
+from aguila.server.request import matches_etag
 from aguila.server.service import Exchange, Service
 from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate
 from aguila.store.cursors import format_cursor
@@ -39,6 +41,14 @@ async def list_threads(service: Service, exchange: Exchange) -> Response:
     key, value = (exchange.request.query.get(name) for name in ("metadataKey", "metadataValue"))
     if key is None and value is not None:
         raise Rejected(422, "bad_parameter", "metadataValue needs metadataKey; send both", "/metadataValue")
+    # Before the threads: a change in between makes the next request read them again.
+    stamp = await service.store.threads_stamp(exchange.scope)
+    headers = exchange.headers
+    if stamp is not None:
+        etag = _etag_of(exchange.scope, stamp)
+        headers = [(b"etag", etag.encode()), *headers]
+        if matches_etag(exchange.request, etag):
+            return BufferedResponse(status=304, headers=headers)
     found, more = await read_thread_page(
         service,
         exchange,
@@ -47,7 +57,13 @@ async def list_threads(service: Service, exchange: Exchange) -> Response:
         archived=archived,
         metadata=None if key is None else MetadataFilter(key, value),
     )
-    return json_response({"threads": [describe_thread(one) for one in found], "next": more}, exchange.headers)
+    return json_response({"threads": [describe_thread(one) for one in found], "next": more}, headers)
+
+
+def _etag_of(scope: str, stamp: str) -> str:
+    """Return the ETag of a list of threads. Two scopes never have the same one, even if their stamps are equal."""
+    text = f"{scope}\0{stamp}".encode(errors="surrogatepass")
+    return f'"{hashlib.blake2b(text, digest_size=12).hexdigest()}"'
 
 
 async def read_thread_page(
