@@ -7,17 +7,22 @@ import gc
 import json
 import random
 import tracemalloc
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 from faults.kit import scaled
 from in_process import Reader
+from route_table import route_names
 from serving import run_input
 from waiting import let_tasks_run
 
 from aguila import App
 from aguila.protocol import TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
 from aguila.server import Limits
+from aguila.server.page.files import PageFiles
+from aguila.store.encoding import MAX_TITLE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -158,3 +163,128 @@ async def test_a_stalled_reader_holds_a_piece_of_what_it_reads(store: Any, agent
             reader.goes_on.set()
         assert await asyncio.gather(*[task for _, task in readers], waiting) == [200] * (READERS + 1)
         assert all(reader.body == whole.body for reader, _ in readers[:3])
+
+
+# Every route
+
+
+async def talk_and_remember(run: Any) -> Any:
+    run.state["large"] = "x" * 100_000
+    for number in range(60):
+        yield TextMessageStartEvent(message_id=f"m{number}", role="assistant")
+        yield TextMessageContentEvent(message_id=f"m{number}", delta="y" * 50_000)
+        yield TextMessageEndEvent(message_id=f"m{number}")
+
+
+RUN = json.dumps(run_input("t", "r1")).encode()
+LARGE: dict[str, tuple[str, bytes]] = {
+    "POST /": ("/", RUN),  # the same request attaches
+    "GET /": ("/?threadId=t", b""),
+    "POST /connect": ("/connect", CONNECT),
+    "GET /threads": ("/threads?limit=500", b""),
+    "GET /threads/{id}": ("/threads/t", b""),
+    "GET /threads/{id}/events": ("/threads/t/events", b""),
+    "GET /threads/{id}/runs/{id}/events": ("/threads/t/runs/r1/events", b""),
+    "GET /threads/{id}/runs/{id}/input": ("/threads/t/runs/r2/input", b""),
+    "GET /files/{id}": ("/files/{file}", b""),
+    "GET /_page/{id}": ("/_page/large.js", b""),
+    "POST /copilotkit": (
+        "/copilotkit",
+        json.dumps({"method": "agent/run", "params": {"agentId": "agent"}, "body": json.loads(RUN)}).encode(),
+    ),
+    "POST /copilotkit/agent/{id}/run": ("/copilotkit/agent/agent/run", RUN),
+    "POST /copilotkit/agent/{id}/connect": ("/copilotkit/agent/agent/connect", CONNECT),
+    "GET /copilotkit/threads": ("/copilotkit/threads?limit=500", b""),
+    "GET /copilotkit/threads/{id}/messages": ("/copilotkit/threads/t/messages", b""),
+    "GET /copilotkit/threads/{id}/events": ("/copilotkit/threads/t/events", b""),
+    "GET /copilotkit/threads/{id}/state": ("/copilotkit/threads/t/state", b""),
+}
+"""The routes whose responses can exceed 64 KiB, each with a request for a large one."""
+
+SMALL = {
+    "GET / (page)": "the shell of the page",
+    "GET /capabilities": "what the developer declares",
+    "GET /agents": "the names that the developer gives",
+    "GET /healthz": "a status",
+    "GET /threads/{id}/runs/{id}": "a record",
+    "GET /threads/{id}/runs/{id}/check": "at most 500 findings; a buffered body, counted as GET / is",
+    "PATCH /threads/{id}": "a summary, with at most 16 KiB of metadata",
+    "DELETE /threads/{id}": "nothing",
+    "POST /threads/{id}/cancel": "a record",
+    "POST /threads/{id}/runs/{id}/cancel": "a record",
+    "POST /files": "a reference",
+    "DELETE /files/{id}": "nothing",
+    "GET /copilotkit/info": "what the developer declares",
+    "POST /copilotkit/agent/{id}/suggest": "a run that ends with its reader; Limits.runs bounds them",
+    "POST /copilotkit/agent/{id}/stop/{id}": "a record",
+    "POST /copilotkit/threads/clear": "nothing",
+    "PATCH /copilotkit/threads/{id}": "a summary",
+    "DELETE /copilotkit/threads/{id}": "nothing",
+    "POST /copilotkit/threads/{id}/archive": "a summary",
+    "POST /copilotkit/transcribe": "an error",
+}
+"""The other routes, and what they answer."""
+
+
+def test_every_route_is_known_to_answer_with_much_or_little() -> None:
+    assert set(LARGE) | set(SMALL) == route_names()
+    assert set(LARGE).isdisjoint(SMALL)
+
+
+@pytest.mark.parametrize("route", LARGE)
+async def test_readers_that_do_not_read_hold_little(
+    route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold a piece each, or are counted and refused. Before that, one reader has received the whole response."""
+    (tmp_path / "_page").mkdir()
+    (tmp_path / "_page" / "large.js").write_bytes(random.Random(1).randbytes(3 * MIB))
+    monkeypatch.setattr("aguila.server.app.PageFiles", partial(PageFiles, tmp_path))
+    agents = {"agent": talk_and_remember, "echo": echo}
+    limits = Limits(unsent=MIB, event=20 * MIB)
+    async with App(agents, allow_anonymous=True, limits=limits, copilotkit=True, page=True) as app:
+        method, (path, body) = route.partition(" ")[0], LARGE[route]
+        await post_run(app)
+        if path.endswith("/r2/input"):
+            members = {"messages": [{"id": "m", "role": "user", "content": "x" * (3 * MIB)}]}
+            data = json.dumps(run_input("t", "r2", **members)).encode()
+            assert await Reader(app).request("POST", "/", data, content_type="application/json") == 200
+        if "/threads?" in path:
+            await make_threads(app)
+        if "{file}" in path:
+            upload, data = Reader(app), random.Random(1).randbytes(3 * MIB)
+            assert await upload.request("POST", "/files", data, content_type="application/octet-stream") == 201
+            path = path.format(file=json.loads(upload.body)["id"])
+
+        def ask(accepts: int) -> tuple[Reader, asyncio.Task[int]]:
+            reader = Reader(app, accepts)
+            return reader, asyncio.create_task(reader.request(method, path, body, content_type="application/json"))
+
+        whole, done = ask(1_000_000)
+        assert await done == 200
+        assert len(whole.body) > 1 << 16
+        size = len(whole.body)
+        del whole, done
+        gc.collect()
+        tracemalloc.start()
+        try:
+            readers = [ask(2) for _ in range(READERS * 3)]
+            for reader, task in readers:
+                stalled = asyncio.create_task(reader.stalled.wait())
+                await asyncio.wait([stalled, task], return_when=asyncio.FIRST_COMPLETED)
+                stalled.cancel()
+            held = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        for reader, _ in readers:
+            reader.goes_on.set()
+        assert {await task for _, task in readers} <= {200, 503}
+        assert held < 2 * size + len(readers) * HELD // 2
+
+
+async def make_threads(app: App) -> None:
+    for number in range(100):
+        data = json.dumps(run_input(f"t{number}", "r")).encode()
+        assert await Reader(app).request("POST", "/agents/echo", data, content_type="application/json") == 200
+        update = {"title": "é" * MAX_TITLE, "metadata": {"text": "x" * 16_000}}
+        data = json.dumps(update).encode()
+        assert await Reader(app).request("PATCH", f"/threads/t{number}", data, content_type="application/json") == 200

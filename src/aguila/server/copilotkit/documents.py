@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -76,12 +75,8 @@ def _iso(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def to_message_list(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """Convert messages for CopilotKit's inspector, where tool calls have ``name`` and ``args``."""
-    return [_to_message(message) for message in messages]
-
-
-def _to_message(message: Message) -> dict[str, Any]:
+def to_message(message: Message) -> dict[str, Any]:
+    """Convert a message for CopilotKit's inspector, where tool calls have ``name`` and ``args``."""
     document: dict[str, Any] = {"id": message.id, "role": message.role}
     content: Any = getattr(message, "content", None)
     if isinstance(message, ToolMessage):

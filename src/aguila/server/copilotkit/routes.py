@@ -10,23 +10,26 @@ from msgspec.structs import replace
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.sse import SSEEncoder
 from aguila.errors import NotFound, ThreadBusy
-from aguila.offload import is_large, offload
 from aguila.server.copilotkit import documents
 from aguila.server.copilotkit.envelope import ReceivedBody, open_envelope
 from aguila.server.copilotkit.mount import CopilotKitRejected
 from aguila.server.copilotkit.suggestions import is_suggestion
 from aguila.server.history.projection import Projection
 from aguila.server.http.body_limits import Reservation
+from aguila.server.http.documents import document_response
 from aguila.server.http.handlers import runs as run_routes
 from aguila.server.http.handlers import threads as thread_routes
 from aguila.server.http.request_body import read_body, read_object
-from aguila.server.http.responses import BufferedResponse, Receive, Response, Send, json_response
+from aguila.server.http.responses import PIECE, BufferedResponse, Receive, Response, Send, json_response
 from aguila.server.http.routes import Route, find_route
 from aguila.server.interrupts.derived_runs import latest_derived
 from aguila.server.service import Exchange, Service
 from aguila.store import RunRecord, Store
 
 _PAGE: Final = 200
+
+_HELD_EVENTS: Final = 4 * PIECE
+"""Bytes that are counted for a reader of the log: those of a usual batch, which is sent whole."""
 
 
 # Agents
@@ -208,19 +211,15 @@ async def list_messages(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/messages``."""
     view = await _load_view(service, exchange)
     found = [] if view is None else view.conversation.messages
-    answer = {"messages": documents.to_message_list(found)}
-    if is_large(found):
-        return await offload(json_response, answer, exchange.headers, is_large=True)
-    return json_response(answer, exchange.headers)
+    answer = {"messages": map(documents.to_message, found)}
+    return await document_response(answer, exchange.headers, service.unsent)
 
 
 async def get_state(service: Service, exchange: Exchange) -> Response:
     """``GET /threads/{id}/state``."""
     view = await _load_view(service, exchange)
     answer = {"state": None if view is None else view.conversation.state}
-    if is_large(answer["state"]):
-        return await offload(json_response, answer, exchange.headers, is_large=True)
-    return json_response(answer, exchange.headers)
+    return await document_response(answer, exchange.headers, service.unsent)
 
 
 async def list_events(service: Service, exchange: Exchange) -> Response:
@@ -230,7 +229,8 @@ async def list_events(service: Service, exchange: Exchange) -> Response:
         await _check_query_agent(service, exchange)
     except NotFound:
         return EventList(service.store, exchange, [])
-    return EventList(service.store, exchange, await service.store.runs(exchange.scope, thread_id))
+    found = EventList(service.store, exchange, await service.store.runs(exchange.scope, thread_id))
+    return service.unsent.hold(found, _HELD_EVENTS)
 
 
 class EventList:
@@ -255,7 +255,8 @@ class EventList:
             after, last = self._runs[0].first - 1, self._runs[-1].last
             thread_id = self._runs[0].thread_id
             while after < last:
-                batches = await self._store.read(self._exchange.scope, thread_id, after, until=last)
+                # One batch at a time: a reader that stalls holds no more.
+                batches = await self._store.read(self._exchange.scope, thread_id, after, until=last, limit=1)
                 if not batches:
                     break
                 for batch in batches:

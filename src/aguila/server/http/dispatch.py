@@ -77,6 +77,7 @@ class Dispatcher:
             message = f"{scope['method']} {scope['path']} failed"
             log_event(_log, logging.ERROR, message, error=error, reference=reference)
             rejected = Rejected(500, "internal", f"The request failed. Reference: {reference}")
+        rejected.__traceback__ = None  # its frames hold what was refused, and this frame would hold them
         return self._respond_rejected(scope, rejected, headers)
 
     def _respond_rejected(
@@ -108,7 +109,7 @@ class Dispatcher:
                 response = self.page.respond(request, below, agent)
                 if response is not None:
                     access.hosts.check(request)
-                    return response
+                    return _count_unsent(service, response)
             route, params = find_route(below)
         if not route.is_public:
             access.hosts.check(request)
@@ -136,4 +137,9 @@ class Dispatcher:
             agent=agent,
             is_owner=access.grants_ownership,
         )
-        return await handler(service, exchange)
+        return _count_unsent(service, await handler(service, exchange))
+
+
+def _count_unsent(service: Service, response: Response) -> Response:
+    """Count a buffered body until it is sent. Responses that are made in pieces count themselves."""
+    return service.unsent.hold(response, len(response.body)) if isinstance(response, BufferedResponse) else response

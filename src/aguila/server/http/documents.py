@@ -61,7 +61,7 @@ async def document_response(members: Mapping[str, Any], headers: Headers, unsent
     headers = [(b"cache-control", b"no-store"), *headers]
     first = await pieces.take()
     if pieces.is_complete:
-        return unsent.hold(BufferedResponse(body=first, headers=headers), len(first))
+        return BufferedResponse(body=first, headers=headers)
 
     async def reply(receive: Receive, send: Send) -> None:
         nonlocal first
