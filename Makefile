@@ -87,7 +87,7 @@ peers: $(ENV) node
 	$(BIN)/python tests/peers/matrix.py $(ARGS)
 	AGUILA_PEERS=1 $(BIN)/pytest -q tests/peers/test_inspect.py tests/peers/test_frameworks.py
 
-# Installs the packages of examples/frontends (about 1.2 GB, most of it CopilotKit's) and drives the pages in Chromium.
+# Installs the packages of examples/frontends (about 1.6 GB, most of it CopilotKit's) and drives the pages in Chromium.
 # ARGS="--short" plays a few scenarios on each and leaves docs/frontends.md alone.
 frontends: $(ENV) web
 	PYTHONPATH=tests/support $(BIN)/python tests/frontends/frontends_matrix.py $(ARGS)

@@ -320,6 +320,53 @@ class AssistantUi(FrontEnd):
         expect(self.page.get_by_text("1 image")).to_be_visible()
 
 
+class TDesign(FrontEnd):
+    title = "TDesign Chat"
+    recipe = "tdesign"
+    packages = ("@tdesign-react/chat", "tdesign-web-components", "react")
+    serve_options = ("--for", "tdesign")
+    unsupported: ClassVar[dict[str, str]] = {
+        "A2UI surface": "TDesign Chat has no A2UI renderer",
+        "two cuts without loss": NO_RECONNECT,
+    }
+    partly: ClassVar[dict[str, str]] = {"image result": IMAGE_AS_TEXT}
+    notes: ClassVar[dict[str, str]] = {
+        "reasoning": "TDesign Chat reads THINKING_* only; the recipe maps REASONING_* in `onMessage`",
+        **dict.fromkeys(
+            ("interrupt, answered", "interrupt, cancelled", "interrupt, after a reload"),
+            "TDesign Chat has no interrupts; the recipe draws those of RUN_FINISHED",
+        ),
+        "approval with edited arguments": "TDesign Chat drops results of calls of earlier runs; the recipe keeps them",
+        "run error": "TDesign Chat replaces the text of the run by the error; the recipe keeps both",
+        "subagents": "TDesign Chat mixes texts that arrive in parallel, so the server sends one after the other",
+    }
+
+    def composer(self) -> Locator:
+        return self.page.locator("t-chat-sender textarea")
+
+    def _button(self) -> Locator:
+        """The button that sends, or stops while a run is in progress. It has an icon and no name."""
+        return self.page.locator("t-chat-sender .t-chat__input__button")
+
+    def send(self, text: str) -> None:
+        self.composer().fill(text)
+        self._button().click()
+
+    def is_idle(self) -> None:
+        expect(self._button().locator(".t-icon-send-filled")).to_be_visible()
+
+    def stop(self) -> None:
+        expect(self._button().locator(".t-icon-stop")).to_be_visible()
+        self._button().click()
+
+    def attach(self, name: str, data: bytes) -> None:
+        super().attach(name, data)
+        expect(self.page.locator("t-chat-sender t-filecard")).to_have_count(1)
+
+    def sees_drawing(self) -> None:
+        self.sees("[image: image/png]")
+
+
 class TanStackAi(FrontEnd):
     title = "TanStack AI"
     recipe = "tanstack-ai"

@@ -25,6 +25,7 @@ from front_ends import (
     CopilotKitV1,
     FrontEnd,
     TanStackAi,
+    TDesign,
 )
 from playwright.sync_api import Browser, sync_playwright
 from recipes import CHROMIUM, REPOSITORY, MissingTool, build, require_tools, serving_page, versions
@@ -42,10 +43,11 @@ FRONT_ENDS: list[type[FrontEnd]] = [
     CopilotKitNode,
     AssistantUi,
     TanStackAi,
+    TDesign,
     AgUiClient,
 ]
 SHORT = ("text", "front-end tool", "interrupt, answered")
-SHORT_FRONT_ENDS = (CopilotKit, AssistantUi, TanStackAi, AgUiClient)
+SHORT_FRONT_ENDS = (CopilotKit, AssistantUi, TanStackAi, TDesign, AgUiClient)
 CHROMIUM_FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
