@@ -1,7 +1,10 @@
-"""Type-check the examples and the Python in our documents, as a user's editor would.
+"""Type-check the Python in our documents strictly, and the examples as a user's editor would.
 
 Each document becomes one module in ``build/snippets``: its Python blocks in place, everything else as blank lines, so
-that a line number in a finding is the line of the document.
+that a line number in a finding is the line of the document. A block that uses a framework becomes a module of its own.
+The frameworks are not installed here (tests/peers runs these blocks), so what comes from them has no type.
+
+The documents leave out the annotations of an agent's ``run`` and of the fixtures of pytest. They are added here.
 """
 
 import json
@@ -15,26 +18,65 @@ OUT = ROOT / "build" / "snippets"
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 FRAMEWORK = re.compile(r"^from aguila\.frameworks import (?!from_events|upstream)", re.MULTILINE)
+FUNCTION = re.compile(r"^( *)(async )?def (\w+)\(([\w, ]+)\)", re.MULTILINE)
+LEFT_OUT = {
+    "run": "aguila.agent.BlockingRun",
+    "async run": "aguila.agent.Run",
+    "agui_client": "aguila.testing.plugin.ClientMaker",
+    "assert_stream": "aguila.testing.plugin.StreamAssertion",
+}
+"""Parameters without annotation, and their types. A plain function gets the run for threads."""
+
+RULES = "strict, reportRedeclaration=false, reportDuplicateImport=false, reportUnusedExpression=false"
+"""A document shows several agents of one name, imports again what a block needs, and values that it explains."""
+
+WITHOUT_FRAMEWORK = (
+    f"{RULES}, reportMissingImports=false, reportAttributeAccessIssue=false, reportUnknownMemberType=false, "
+    "reportUnknownVariableType=false, reportUnknownParameterType=false, reportUnknownArgumentType=false, "
+    "reportUnknownLambdaType=false, reportUntypedBaseClass=false, reportUntypedFunctionDecorator=false"
+)
 NAMES = {
-    # Names that a document takes for granted, such as the fixtures of pytest.
+    # Names that a document takes for granted.
     "docs/migrating-from-ag-ui.md": "from typing import Any; ag_ui_event: Any = ...",
 }
 
 
-def module_of(document: Path) -> str:
-    """Return the Python of a document, each block at its own lines."""
+def modules_of(document: Path) -> dict[str, str]:
+    """Return the Python of a document as modules by name, each block at its own lines."""
     text = document.read_text()
-    lines = [""] * (text.count("\n") + 1)
+    name = document.stem.replace("-", "_").lower()
+    modules = {name: [f"# pyright: {RULES}", NAMES.get(str(document.relative_to(ROOT)), "")]}
     for block in BLOCK.finditer(text):
         code = block[2]
-        if code.startswith(">>>") or FRAMEWORK.search(code):  # tests/peers runs these, with the framework installed
+        if code.startswith(">>>"):
             continue
         first = text.count("\n", 0, block.start(2))
-        indent = len(block[1])
-        for offset, line in enumerate(code.splitlines()):
-            lines[first + offset] = line[indent:]
-    lines[0] = NAMES.get(str(document.relative_to(ROOT)), "")
+        own = name
+        if FRAMEWORK.search(code):
+            own = f"{name}_line_{first}"
+            modules[own] = [f"# pyright: {WITHOUT_FRAMEWORK}", ""]
+        lines = modules[own]
+        lines += [""] * (first - len(lines))
+        lines += [line[len(block[1]) :] for line in code.splitlines()]
+    return {own: _annotated("\n".join(lines) + "\n") for own, lines in modules.items()}
+
+
+def _annotated(module: str) -> str:
+    """Add the types of parameters that the documents leave out."""
+
+    def annotate(found: re.Match[str]) -> str:
+        names = [name.strip() for name in found[4].split(",")]
+        typed = [f"{name}: {kind}" if (kind := _type_of(name, found[2])) else name for name in names]
+        return f"{found[1]}{found[2] or ''}def {found[3]}({', '.join(typed)})"
+
+    lines = FUNCTION.sub(annotate, module).split("\n")
+    used = sorted({kind.rpartition(".")[0] for kind in LEFT_OUT.values() if f": {kind}" in "\n".join(lines)})
+    lines[1] = "; ".join(filter(None, [lines[1], *(f"import {module}" for module in used)]))
     return "\n".join(lines)
+
+
+def _type_of(name: str, is_async: str | None) -> str | None:
+    return LEFT_OUT.get(f"async {name}" if is_async else name, LEFT_OUT.get(name))
 
 
 def main() -> int:
@@ -42,7 +84,8 @@ def main() -> int:
     for old in OUT.glob("*.py"):
         old.unlink()
     for document in DOCUMENTS:
-        (OUT / f"{document.stem.replace('-', '_').lower()}.py").write_text(module_of(document))
+        for name, module in modules_of(document).items():
+            (OUT / f"{name}.py").write_text(module)
     config = {
         "include": ["../../examples", "."],
         "exclude": ["../../examples/**/node_modules"],
@@ -51,8 +94,8 @@ def main() -> int:
         "venvPath": str(ROOT),
         "venv": ".venv",
         "extraPaths": [str(ROOT / "src"), str(ROOT / "examples")],
-        "reportRedeclaration": "none",  # a document shows several agents of the same name
-        "reportUnusedExpression": "none",  # and values that it explains
+        "reportRedeclaration": "none",
+        "reportUnusedExpression": "none",
     }
     path = OUT / "pyrightconfig.json"
     path.write_text(json.dumps(config))

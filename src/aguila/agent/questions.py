@@ -40,7 +40,12 @@ if TYPE_CHECKING:
 ID_PREFIX = "int_"
 """The prefix of the ids of questions."""
 
-C = TypeVar("C")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    C = TypeVarWithDefault("C", default=Any)  # so that a ProposedCall without ``call`` is of a known type
+else:
+    C = TypeVar("C")
 
 
 class InterruptCancelled(Exception):

@@ -60,6 +60,15 @@ def test_there_is_one_tool() -> None:
     assert aguila.client.FunctionTool is aguila.providers.FunctionTool is FunctionTool
 
 
+def test_a_function_is_made_a_tool_with_options_and_keeps_its_type() -> None:
+    def add(a: int, b: int) -> int:
+        """Add."""
+        return a + b
+
+    plus: FunctionTool[[int, int], int] = tool(add, name="plus", needs_approval=True)
+    assert (plus.name, plus(1, 2)) == ("plus", 3)
+
+
 def test_its_schema_comes_from_the_signature_with_models_of_pydantic() -> None:
     schema = weather.declaration.parameters
     assert schema["required"] == ["place"]

@@ -148,7 +148,17 @@ class FunctionTool(Generic[P, R]):
 
 
 @overload
-def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+def tool(
+    function: Callable[P, R],
+    /,
+    *,
+    name: str | None = ...,
+    description: str | None = ...,
+    parameters: Mapping[str, Any] | None = ...,
+    metadata: Mapping[str, Any] | None = ...,
+    confirm: Confirm | bool | None = ...,
+    needs_approval: NeedsApproval | None = ...,
+) -> FunctionTool[P, R]: ...
 @overload
 def tool(
     *,
