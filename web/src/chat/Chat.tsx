@@ -338,6 +338,7 @@ function useStickyScroll(version: number) {
     // Images and surfaces grow after they were drawn. A form that grows is where the user is: it stays there.
     const observer = new ResizeObserver(() => element.current?.contains(document.activeElement) || follow());
     observer.observe(element.current!.firstElementChild!);
+    observer.observe(element.current!); // the state above and the composer below take their place from it
     return () => observer.disconnect();
   }, []);
   const goToEnd = () => {

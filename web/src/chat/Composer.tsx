@@ -1,13 +1,14 @@
 /** Where the user writes: text, attachments by button, drop and paste, Send and Stop. */
 
 import type { Signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "../Icon";
 import { ApiError, uploadFile } from "../protocol/api";
 import type { MediaPart, Part, Source } from "../protocol/types";
+import { Media } from "./Media";
 import type { ThreadSession } from "./session";
 
-export type Attachment = { key: string; name: string; type: string; share: number; source: Source | null; error: string | null; abort: AbortController };
+export type Attachment = { key: string; file: File | null; name: string; type: string; share: number; source: Source | null; error: string | null; abort: AbortController };
 
 /** Upload files and list them as attachments. A server without uploads receives them inline. */
 export function attach(session: ThreadSession, attachments: Signal<readonly Attachment[]>, files: Iterable<File>): void {
@@ -18,7 +19,7 @@ export function attach(session: ThreadSession, attachments: Signal<readonly Atta
     const key = crypto.randomUUID();
     const abort = new AbortController();
     const type = file.type || "application/octet-stream";
-    attachments.value = [...attachments.value, { key, name: file.name, type, share: 0, source: null, error: null, abort }];
+    attachments.value = [...attachments.value, { key, file, name: file.name, type, share: 0, source: null, error: null, abort }];
     uploadFile(file, { thread: session.id, signal: abort.signal, onProgress: (share) => change(key, { share }) })
       .then((stored) => stored.source)
       .catch((error: unknown) => {
@@ -74,7 +75,7 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
         <ul class="plain attachments" aria-label="Attachments">
           {files.map((file) => (
             <li key={file.key} class={file.error === null ? "" : "is-bad"}>
-              <Icon name="file" />
+              <Thumbnail attachment={file} />
               <span class="file-name">{file.name}</span>
               {file.error !== null ? <span>{file.error}</span> : file.source === null ? <progress value={file.share} aria-label={`Upload of ${file.name}`} /> : <span class="soft">ready</span>}
               <button
@@ -146,6 +147,19 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
       </div>
     </form>
   );
+}
+
+/** A small picture of an image; an icon for any other file, and for an image that the browser cannot read. */
+function Thumbnail({ attachment: { file, type, source } }: { attachment: Attachment }) {
+  const [url, setUrl] = useState<string | null>(null);
+  useEffect(() => {
+    if (file === null || !type.startsWith("image/")) return;
+    const made = URL.createObjectURL(file);
+    setUrl(made);
+    return () => URL.revokeObjectURL(made);
+  }, [file]);
+  if (file === null && source !== null && type.startsWith("image/")) return <Media part={{ type: "image", source }} />; // of a message that was taken back
+  return url === null ? <Icon name="file" /> : <img class="thumbnail" src={url} alt="" onError={() => setUrl(null)} />;
 }
 
 function hasNoFocus(): boolean {

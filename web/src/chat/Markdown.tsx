@@ -4,6 +4,7 @@ import DOMPurify from "dompurify";
 import { Marked, type Token } from "marked";
 import { memo } from "preact/compat";
 import { CopyButton } from "./CopyButton";
+import { highlight } from "./highlight";
 
 const marked = new Marked({
   gfm: true,
@@ -15,6 +16,9 @@ const marked = new Marked({
     // Shown as text. It must not reach the sanitiser either: parsing it reports violations of the policy.
     html({ text }) {
       return escape(text);
+    },
+    checkbox({ checked }) {
+      return `<input type="checkbox" disabled${checked ? " checked" : ""} aria-label="${checked ? "done" : "open"}"> `;
     },
   },
 });
@@ -29,10 +33,11 @@ DOMPurify.addHook("afterSanitizeAttributes", (node) => {
 
 const ALLOWED = {
   ALLOWED_TAGS: [
-    "a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "strong", "table", "tbody", "td",
+    "a", "blockquote", "br", "code", "del", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "input", "li", "ol", "p", "pre", "strong", "table", "tbody", "td",
     "th", "thead", "tr", "ul",
   ],
-  ALLOWED_ATTR: ["href", "title", "start"],
+  ALLOWED_ATTR: ["href", "title", "start", "type", "checked", "disabled"], // the input of a task list
+  ADD_URI_SAFE_ATTR: ["start", "type"], // the others have to be addresses
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
 };
 
@@ -55,6 +60,7 @@ const Block = memo(
 );
 
 function CodeBlock({ language, code }: { language: string; code: string }) {
+  const [name = ""] = language.split(/[\s,{:]/); // ```python title="x"
   return (
     <div class="code-block">
       <div class="code-head soft">
@@ -62,7 +68,7 @@ function CodeBlock({ language, code }: { language: string; code: string }) {
         <CopyButton text={() => code} />
       </div>
       <pre tabIndex={0} aria-label={language === "" ? "Code" : `Code, ${language}`}>
-        <code>{code}</code>
+        <code>{highlight(code, name).map(({ kind, text }) => (kind === null ? text : <span class={`code-${kind}`}>{text}</span>))}</code>
       </pre>
     </div>
   );

@@ -10,11 +10,13 @@ import { hrefOf } from "../router";
 import { formatAge } from "./format";
 
 const PAGE = 50;
+const MAX = 500; // what the server lists at once
 
 export const threads = signal<readonly ThreadSummary[]>([]);
 const more = signal<string | null>(null);
 const showsArchived = signal(false);
 const problem = signal<string | null>(null);
+const search = signal("");
 let wanted = PAGE;
 
 /** Read the list again. */
@@ -38,14 +40,31 @@ export function ThreadList({ current }: { current: string | null }) {
     void refreshThreads();
     return onRefresh(() => void refreshThreads());
   }, [showsArchived.value, token.value]);
+  const words = search.value.toLowerCase().split(/\s+/).filter((word) => word !== "");
+  const found = threads.value.filter((thread) => words.every((word) => (thread.title ?? thread.threadId).toLowerCase().includes(word)));
   return (
     <nav class="threads" aria-label="Threads">
       <a class="button new-thread" href={hrefOf("chat")}>
         <Icon name="plus" /> New thread
       </a>
+      {(threads.value.length > 0 || words.length > 0) && (
+        <input
+          type="search"
+          aria-label="Search titles"
+          placeholder="Search titles"
+          value={search.value}
+          onInput={(event) => {
+            search.value = event.currentTarget.value;
+            if (wanted < MAX && more.value !== null) {
+              wanted = MAX;
+              void refreshThreads();
+            }
+          }}
+        />
+      )}
       {problem.value !== null && <p class="soft">{problem.value}</p>}
       <ul class="plain thread-list">
-        {threads.value.map((thread) => (
+        {found.map((thread) => (
           <li key={thread.threadId}>
             <a href={hrefOf("chat", thread.threadId)} aria-current={thread.threadId === current ? "page" : undefined}>
               <span class="thread-title">{thread.title ?? thread.threadId}</span>
@@ -54,11 +73,12 @@ export function ThreadList({ current }: { current: string | null }) {
           </li>
         ))}
       </ul>
+      {words.length > 0 && found.length === 0 && <p class="soft">{more.value === null ? "No title has these words." : `None of the last ${MAX} titles has these words.`}</p>}
       {threads.value.length === 0 && problem.value === null && <p class="soft">{showsArchived.value ? "No archived threads." : "No threads yet."}</p>}
-      {more.value !== null && wanted < 500 && (
+      {more.value !== null && wanted < MAX && (
         <button
           onClick={() => {
-            wanted = Math.min(500, wanted * 2);
+            wanted = Math.min(MAX, wanted * 2);
             void refreshThreads();
           }}
         >

@@ -60,5 +60,5 @@ function nameOf(part: MediaPart): string {
 
 function attachmentOf(part: MediaPart): Attachment {
   const type = part.source.mimeType ?? "application/octet-stream";
-  return { key: crypto.randomUUID(), name: nameOf(part), type, share: 1, source: part.source, error: null, abort: new AbortController() };
+  return { key: crypto.randomUUID(), file: null, name: nameOf(part), type, share: 1, source: part.source, error: null, abort: new AbortController() };
 }

@@ -98,7 +98,7 @@ export async function checkRun(thread: string, run: string): Promise<CheckReport
 
 /** Start a run. The response streams its events. */
 export async function startRun(input: RunAgentInput, signal?: AbortSignal): Promise<Response> {
-  return call("", { method: "POST", body: { protocolVersion: "1.1", ...input }, accept: "text/event-stream", signal });
+  return call("", { method: "POST", query: { times: true }, body: { protocolVersion: "1.1", ...input }, accept: "text/event-stream", signal });
 }
 
 export async function threadEvents(thread: string, options: EventOptions = {}): Promise<Response> {

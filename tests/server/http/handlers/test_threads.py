@@ -96,6 +96,24 @@ def test_events_can_be_read_with_the_times_of_their_batches(store: Any, route: s
             assert (refused.status_code, refused.json()["error"]["path"]) == (422, "/times")
 
 
+def test_a_new_run_is_sent_with_the_times_of_the_log(store: Any) -> None:
+    def times_of(text: str) -> list[str]:
+        time, found = "", list[str]()
+        for line in text.splitlines():
+            time = line if line.startswith(": time=") else time
+            found += [time] if line.startswith("data: ") else []
+        return found
+
+    with serving(App(echo, store=store)) as server:
+        answer = server.client.post("/?times=true", json=run_input(run_id="r1"))
+        assert answer.text.startswith(": time=")
+        stored = server.get("/threads/thread/runs/r1/events?protocolVersion=1.1&times=true").text
+        assert times_of(answer.text) == times_of(stored)
+        protobuf = {"accept": "application/vnd.ag-ui.event+proto"}
+        refused = server.client.post("/?times=true", json=run_input(run_id="r2"), headers=protobuf)
+        assert (refused.status_code, refused.json()["error"]["path"]) == (422, "/times")
+
+
 def test_a_thread_shows_messages_state_interrupts_and_what_they_cover(store: Any) -> None:
     async def agent(run: Any) -> None:
         run.state["step"] = 1

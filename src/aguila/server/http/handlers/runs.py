@@ -36,15 +36,19 @@ from aguila.store.cursors import format_cursor
 
 async def start_run(service: Service, exchange: Exchange) -> Response:
     """``POST /``: start a run, or reconnect to it. With ``?store=false`` the run is not stored."""
-    if exchange.request.asgi.get("query_string") and not read_flag(exchange, "store", default=True):
-        return await start_unstored_run(service, exchange)
+    sends_times = False
+    if exchange.request.asgi.get("query_string"):
+        if not read_flag(exchange, "store", default=True):
+            return await start_unstored_run(service, exchange)
+        sends_times = wants_times(exchange, is_compact=False)
     with Reservation(service.body_budget, exchange) as reservation:
         input, started = await _read_and_start(service, exchange, reservation)  # noqa: A001 - the protocol's word
         if reservation.size and started.live is not None:
             reservation.release_after(started.live.ended)
     if started.first is not None:
         framing = _framing(service, exchange, input, started)
-        return service.stream(exchange, _plan_live(input, started.first, started.live, framing), framing)
+        plan = _plan_live(input, started.first, started.live, framing, sends_times=sends_times)
+        return service.stream(exchange, plan, framing)
     record = started.record
     after = None if record is None else await read_cursor(service, exchange, input.thread_id)
     framing = _framing(service, exchange, input, started)
@@ -55,7 +59,7 @@ async def start_run(service: Service, exchange: Exchange) -> Response:
         return service.stream(exchange, StreamPlan(thread_id=input.thread_id, opening=opening), framing)
     if record is None:
         raise LookupError("a start request leads to a new run, a stored run, a hydration or a withdrawal")
-    return await stream_run(service, exchange, record, after, framing=framing)
+    return await stream_run(service, exchange, record, after, framing=framing, sends_times=sends_times)
 
 
 def _framing(service: Service, exchange: Exchange, input: RunAgentInput, started: StartResult) -> Framing:  # noqa: A002
@@ -92,10 +96,26 @@ async def _start_unstored(service: Service, exchange: Exchange, request: StartRe
     return unstored
 
 
-def _plan_live(input: RunAgentInput, first: Batch, watched: WatchedRun | None, framing: Framing) -> StreamPlan:  # noqa: A002
+def _plan_live(
+    input: RunAgentInput,  # noqa: A002
+    first: Batch,
+    watched: WatchedRun | None,
+    framing: Framing,
+    *,
+    sends_times: bool = False,
+) -> StreamPlan:
     """Plan the stream of a new run: its first batch, then live events."""
     opening = framing.frame_batch(first.first, first.events, first.token)
-    return StreamPlan(thread_id=input.thread_id, after=first.last, opening=opening, is_live=True, watched=watched)
+    if sends_times:
+        opening = b": time=%d\n\n%b" % (first.at, opening)
+    return StreamPlan(
+        thread_id=input.thread_id,
+        after=first.last,
+        opening=opening,
+        is_live=True,
+        watched=watched,
+        sends_times=sends_times,
+    )
 
 
 async def _read_and_start(
