@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from accessibility import axe_findings
 from chat_page import ChatPage
 from playwright.sync_api import Locator, expect
 from serving import Gate
+from waiting import wait_until
 
 from aguila.agent import Run
 from aguila.server import App
@@ -55,6 +57,7 @@ def test_messages_written_during_a_run_wait_and_are_sent_one_after_the_other(des
     chat.write("three")
     expect(desk.waiting().get_by_role("listitem")).to_have_count(2)
     expect(chat.messages()).not_to_contain_text("two")
+    assert axe_findings(chat.page) == []
     desk.gates["one"].open()
     chat.sees("Answer 1 to one.")
     expect(chat.user_message("two")).to_be_visible()
@@ -141,4 +144,23 @@ def test_a_message_goes_on_waiting_after_a_reload_and_is_sent_once(desk: Desk) -
     chat.page.reload()
     chat.sees("Answer 2 to two.")
     expect(chat.user_message("two")).to_have_count(1)
+    expect(desk.waiting()).to_have_count(0)
+
+
+def test_in_a_thread_that_is_left_a_message_waits_for_its_user(desk: Desk) -> None:
+    chat = desk.chat
+    chat.write("one")
+    desk.gates["one"].await_reached()
+    chat.write("two")
+    expect(desk.waiting()).to_be_visible()
+    chat.new_thread()
+    expect(desk.waiting()).to_have_count(0)
+    desk.gates["one"].open()
+    desk.gates["two"].open()
+    threads = chat.url.rstrip("/") + "/threads"
+    wait_until(lambda: not chat.page.request.get(threads).json()["threads"][0]["isRunning"])
+    chat.page.go_back()
+    chat.sees("Answer 1 to one.")
+    desk.waiting().get_by_role("button", name="Send now").click()
+    chat.sees("Answer 2 to two.")
     expect(desk.waiting()).to_have_count(0)
