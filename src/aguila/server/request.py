@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote
+
+from aguila.server.errors import Rejected
+
+MAX_QUERY_FIELDS: Final = 100
 
 
 class Request:
@@ -35,10 +39,15 @@ class Request:
 
     @property
     def query(self) -> dict[str, str]:
-        """The query parameters. If one is repeated, the last value counts."""
+        """The query parameters. If one is repeated, the last value counts. Raises ``Rejected`` for too many."""
         if self._query is None:
             text = self.asgi.get("query_string", b"").decode("latin-1")
-            self._query = dict(parse_qsl(text, keep_blank_values=True)) if text else {}
+            try:
+                pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY_FIELDS) if text else ()
+            except ValueError:
+                message = f"the query has more than {MAX_QUERY_FIELDS} parameters"
+                raise Rejected(422, "too_many_parameters", message) from None
+            self._query = dict(pairs)
         return self._query
 
 

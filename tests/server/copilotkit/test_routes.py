@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 from builders import user_json
+from cpu_bounds import allowed, frozen_heap
+from faults.kit import scaled
+from in_process import Reader, Slices
 from serving import Held, Server, check_valid, run_input, serving, text_of, types
 from waiting import wait_until
 
@@ -542,14 +545,17 @@ def test_a_method_that_is_not_possible_is_405() -> None:
     [
         ({}, "Missing method field"),
         ({"method": "agent/fly"}, "Unsupported method 'agent/fly'"),
-        ({"method": ["info"]}, "Unsupported method of type list"),
+        ({"method": ["info"]}, "Expected `str | null`, got `array` - at `$.method`"),
         ({"method": "agent/run", "params": {"agentId": "default"}}, "Missing request body"),
         ({"method": "agent/run", "body": {}}, "'agentId'"),
         ({"method": "agent/stop", "params": {"agentId": "default"}}, "'threadId'"),
         ({"method": "resource/request", "params": {"path": "/threads"}}, "'httpMethod'"),
         ({"method": "resource/request", "params": {"path": "//x/threads", "httpMethod": "GET"}}, "Runtime-relative"),
         ({"method": "resource/request", "params": {"path": "threads", "httpMethod": "GET"}}, "Runtime-relative"),
-        ({"method": "resource/request", "params": [], "body": 1}, "'path'"),
+        ({"method": "resource/request", "params": [], "body": 1}, "got `array` - at `$.params`"),
+        ({"method": "resource/request", "params": {}, "body": 1}, "'path'"),
+        ({"method": "resource/request", "params": {"path": 1}}, "got `int` - at `$.params.path`"),
+        ({"method": "agent/run", "params": {"agentId": "x" * 8193}}, "length <= 8192 - at `$.params.agentId`"),
     ],
 )
 def test_an_envelope_that_is_none_is_400(envelope: Any, message: str) -> None:
@@ -557,6 +563,43 @@ def test_an_envelope_that_is_none_is_400(envelope: Any, message: str) -> None:
         answer = server.post(BASE, json=envelope)
         assert (answer.status_code, answer.json()["error"]) == (400, "invalid_request")
         assert message in answer.json()["message"]
+
+
+SIZE = scaled(1_000_000, 9_000_000)
+GET_THREADS = {"httpMethod": "GET", "path": "/threads"}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "envelope",
+    [
+        {"method": "resource/request", "params": GET_THREADS},
+        {"method": "resource/request", "params": {**GET_THREADS, "path": "/threads?" + "a&" * (SIZE // 2)}},
+        {"method": "resource/request", "params": {**GET_THREADS, "path": "/threads?" + "a&" * 1000}},
+        {"method": "resource/request", "params": {**GET_THREADS, "path": "/%41" * (SIZE // 4)}},
+        {"method": "resource/request", "params": {"httpMethod": "get" * (SIZE // 3), "path": "/threads"}},
+        {"method": "resource/request", "params": {**GET_THREADS, "others": [{}] * (SIZE // 4)}},
+        {"method": "resource/request", "params": {**GET_THREADS, "path": "/threads/t/messages"}, "body": "x" * SIZE},
+        {"method": "x" * SIZE},
+        {"method": "agent/run", "params": {"agentId": "x" * SIZE}, "body": {}},
+        {"method": "agent/stop", "params": {"agentId": "default", "threadId": "x" * SIZE}},
+    ],
+    ids=["normal", "query", "fields", "path", "method", "others", "body", "name", "agent", "thread"],
+)
+async def test_a_large_envelope_does_not_block_the_event_loop(envelope: Any) -> None:
+    body = json.dumps(envelope).encode()
+    async with make() as app:
+        slices = Slices()
+        with frozen_heap():
+            slices.start()
+            try:
+                status = await Reader(app).request("POST", BASE, body, content_type="application/json")
+            finally:
+                slices.stop()
+    is_resource = envelope["method"] == "resource/request"
+    is_fine = is_resource and (len(body) < 200 or "others" in envelope["params"] or "body" in envelope)
+    assert status == (200 if is_fine else 400)
+    assert slices.longest < allowed(0.05)
 
 
 def test_an_envelope_is_json_and_within_the_limits() -> None:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Final
 from urllib.parse import unquote
 
 import msgspec
 from msgspec.structs import replace
 
-from aguila.codec.json.bounded_floats import json_decoder
-from aguila.codec.json.text import parse_json
-from aguila.codec.json.values import is_object
-from aguila.errors import DecodeError, NotFound
+from aguila.codec.json.bounded_floats import decode_json, json_decoder
+from aguila.errors import NotFound
 from aguila.server.copilotkit.mount import CopilotKitRejected
 from aguila.server.http.body_limits import Reservation
 from aguila.server.http.request_body import check_media_type, read_body
@@ -23,11 +21,26 @@ from aguila.server.service import Exchange, Service
 _AGENT_METHODS: Final = {"agent/run": "run", "agent/suggest": "suggest", "agent/connect": "connect"}
 
 
-class Envelope(msgspec.Struct):
-    """The body that a client posts to the single endpoint."""
+MAX_TEXT: Final = 8192
+"""Characters of a path, a method or an id in an envelope."""
 
-    method: Any = None
-    params: Any = None
+_Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
+
+
+class Params(msgspec.Struct, rename="camel"):
+    """The parameters of all methods. Others are skipped."""
+
+    agent_id: _Text | None = None
+    thread_id: _Text | None = None
+    path: _Text | None = None
+    http_method: _Text | None = None
+
+
+class Envelope(msgspec.Struct):
+    """The body that a client posts to the single endpoint. The inner body is not decoded here."""
+
+    method: _Text | None = None
+    params: Params | None = None
     body: msgspec.Raw = msgspec.Raw()
 
 
@@ -46,13 +59,13 @@ async def open_envelope(service: Service, exchange: Exchange) -> UnwrappedReques
         data = await read_body(exchange.request, exchange.receive, service.limits.body, reservation)
     try:
         envelope = _decode(data)
+    except msgspec.ValidationError as error:
+        raise _invalid(f"Invalid envelope: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise _invalid("Invalid JSON payload") from None
-    method, body = envelope.method, bytes(envelope.body)
+    method, params, body = envelope.method, envelope.params or Params(), bytes(envelope.body)
     if not method:
         raise _invalid("Missing method field")
-    if not isinstance(method, str):
-        raise _invalid(f"Unsupported method of type {type(method).__name__}")
     if method == "info":
         return UnwrappedRequest(segments=["info"], exchange=exchange, is_info=True)
     if method == "transcribe":
@@ -60,25 +73,25 @@ async def open_envelope(service: Service, exchange: Exchange) -> UnwrappedReques
     if method in _AGENT_METHODS:
         if body in (b"", b"null"):
             raise _invalid("Missing request body for JSON handler")
-        segments = ["agent", _get_text(envelope.params, "agentId"), _AGENT_METHODS[method]]
+        segments = ["agent", _require(params.agent_id, "agentId"), _AGENT_METHODS[method]]
         return UnwrappedRequest(segments=segments, exchange=_with_body(exchange, body))
     if method == "agent/stop":
-        segments = ["agent", _get_text(envelope.params, "agentId"), "stop", _get_text(envelope.params, "threadId")]
+        segments = ["agent", _require(params.agent_id, "agentId"), "stop", _require(params.thread_id, "threadId")]
         return UnwrappedRequest(segments=segments, exchange=_with_body(exchange, body))
     if method == "resource/request":
-        return _unwrap_resource(exchange, envelope.params, body)
+        return _unwrap_resource(exchange, params, body)
     raise _invalid(f"Unsupported method '{method}'")
 
 
 _decode = json_decoder(Envelope).decode
 
 
-def _unwrap_resource(exchange: Exchange, params: Any, body: bytes) -> UnwrappedRequest:
+def _unwrap_resource(exchange: Exchange, params: Params, body: bytes) -> UnwrappedRequest:
     """Return a request to a thread route. An envelope cannot reach other routes this way."""
-    path, _, query = _get_text(params, "path").partition("?")
+    path, _, query = _require(params.path, "path").partition("?")
     if not path.startswith("/") or path.startswith("//"):
         raise _invalid("Resource path must be Runtime-relative")
-    method = _get_text(params, "httpMethod").upper()
+    method = _require(params.http_method, "httpMethod").upper()
     try:
         segments = [unquote(piece, errors="strict") for piece in path.rstrip("/").split("/")[1:]]
     except UnicodeDecodeError:
@@ -95,8 +108,8 @@ def _with_body(exchange: Exchange, body: bytes) -> Exchange:
         body = b""
     elif body.startswith(b'"'):  # a text body arrives as a JSON string
         try:
-            body = str(parse_json(body, strict=True, warn=_ignore)).encode()
-        except (DecodeError, UnicodeError):
+            body = decode_json(body, str).encode()
+        except (msgspec.DecodeError, UnicodeError):
             raise _invalid("Invalid JSON payload") from None
     return replace(exchange, receive=ReceivedBody(body, exchange.receive))
 
@@ -116,16 +129,11 @@ class ReceivedBody:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-def _get_text(params: Any, name: str) -> str:
-    value = params.get(name) if is_object(params) else None
-    if not isinstance(value, str) or not value.strip():
+def _require(value: str | None, name: str) -> str:
+    if value is None or not value.strip():
         raise _invalid(f"Missing or invalid parameter '{name}'")
     return value
 
 
 def _invalid(message: str) -> CopilotKitRejected:
     return CopilotKitRejected(400, "invalid_request", message)
-
-
-def _ignore(_: Any) -> None:
-    """Drop a notice: strict reading gives none."""

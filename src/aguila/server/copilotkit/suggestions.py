@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from aguila.codec.json.bounded_floats import decode_json
-from aguila.codec.json.values import is_object
 
 _SUGGEST_TOOL: Final = "copilotkitSuggest"
 
 
+class _Function(msgspec.Struct):
+    name: str
+
+
+class _ToolChoice(msgspec.Struct):
+    function: _Function
+
+
+class _ForwardedProps(msgspec.Struct, rename="camel"):
+    tool_choice: _ToolChoice
+
+
 class _Input(msgspec.Struct, rename="camel"):
-    forwarded_props: Any = None
+    forwarded_props: _ForwardedProps
 
 
 def is_suggestion(body: bytes) -> bool:
@@ -21,9 +32,7 @@ def is_suggestion(body: bytes) -> bool:
     if _SUGGEST_TOOL.encode() not in body:
         return False
     try:
-        props = decode_json(body, _Input).forwarded_props
+        found = decode_json(body, _Input)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False  # decoding the input reports the error
-    choice: Any = props.get("toolChoice") if is_object(props) else None
-    function: Any = choice.get("function") if is_object(choice) else None
-    return is_object(function) and function.get("name") == _SUGGEST_TOOL
+        return False  # there is no such choice, or decoding the input reports the error
+    return found.forwarded_props.tool_choice.function.name == _SUGGEST_TOOL
