@@ -30,7 +30,7 @@ def row(dialect: Dialect) -> list[str]:
         reasoning[dialect.reasoning],
         "yes" if dialect.activities else "no",
         "yes" if dialect.empty_deltas else "dropped",
-        "any" if dialect.text_roles else "assistant",
+        "assistant" if not dialect.text_roles else "any" if dialect.implied_text_role else "any, always sent",
     ]
 
 

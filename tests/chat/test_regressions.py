@@ -291,7 +291,7 @@ async def test_2619_reasoning_comes_as_one_message_of_its_own_before_the_text() 
         ReasoningMessageContentEvent(message_id="new-0", delta="b"),
         ReasoningMessageEndEvent(message_id="new-0"),
         ReasoningEndEvent(message_id="new-0"),
-        TextMessageStartEvent(message_id="shared"),
+        TextMessageStartEvent(message_id="shared", role="assistant"),
         TextMessageContentEvent(message_id="shared", delta="c"),
         TextMessageEndEvent(message_id="shared"),
     ]

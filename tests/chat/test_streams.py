@@ -103,7 +103,7 @@ async def test_a_run_begins_at_once_and_ends_in_success() -> None:
 
 async def test_text_is_one_message_and_empty_pieces_say_nothing() -> None:
     assert without_boundaries(await stream(["Hello ", "", chat_update(TextContent("")), "world"])) == [
-        TextMessageStartEvent(message_id="new-0"),
+        TextMessageStartEvent(message_id="new-0", role="assistant"),
         TextMessageContentEvent(message_id="new-0", delta="Hello "),
         TextMessageContentEvent(message_id="new-0", delta="world"),
         TextMessageEndEvent(message_id="new-0"),
@@ -113,7 +113,7 @@ async def test_text_is_one_message_and_empty_pieces_say_nothing() -> None:
 async def test_messages_and_bare_contents_are_updates_too() -> None:
     whole = ChatMessage(A, "one", message_id="m", author_name="bot")
     events = without_boundaries(await stream([whole, TextContent("two")]))
-    assert events[0] == TextMessageStartEvent(message_id="m", name="bot")
+    assert events[0] == TextMessageStartEvent(message_id="m", role="assistant", name="bot")
     assert [e.delta for e in of_type(TextMessageContentEvent, events)] == ["one", "two"]
 
 

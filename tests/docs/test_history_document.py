@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aguila.errors import DecodeError
-from aguila.protocol import Event, StateSnapshotEvent
+from aguila.protocol import Event, StateDeltaEvent, StateSnapshotEvent
 from aguila.stream import EventWriter
 
 TEXT = (Path(__file__).parents[2] / "docs/history.md").read_text()
@@ -54,14 +54,17 @@ def test_a_branch_has_only_its_own_runs() -> None:
     assert contents == {"r2": ["One", "Two"], "r3": ["One", "Three"]}
 
 
-def test_state_deltas_are_joined_if_the_state_before_is_known() -> None:
+def test_state_deltas_are_joined_if_each_certainly_applies() -> None:
     names, writer = run_blocks(), EventWriter("t1", "r1", new_id=lambda: "m1")
     deltas = [*writer.start()]
     for number in (1, 2):
         deltas += writer.set_state({"number": number})
     deltas += writer.finish()
-    assert [event.type for event in names["shorten"](deltas)].count("STATE_DELTA") == 2
-    assert [event.type for event in names["compact"](deltas, state={})].count("STATE_DELTA") == 1
+    assert [event.type for event in names["shorten"](deltas)].count("STATE_DELTA") == 1
+    later = [deltas[0], *[StateDeltaEvent(delta=[{"op": "replace", "path": "/birds", "value": n}]) for n in (2, 3)]]
+    later.append(deltas[-1])
+    assert [event.type for event in names["shorten"](later)].count("STATE_DELTA") == 2
+    assert [event.type for event in names["compact"](later, state={"birds": 1})].count("STATE_DELTA") == 1
     snapshot = [deltas[0], StateSnapshotEvent(snapshot={}), *deltas[1:]]
     assert [str(event.type) for event in names["shorten"](snapshot)] == [
         "RUN_STARTED",

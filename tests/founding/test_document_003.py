@@ -11,6 +11,7 @@ from serving import serving
 from streams.every_event import every_event
 
 from aguila import App
+from aguila.chat import ChatUpdate, ReasoningContent, TextContent, as_chat_updates
 from aguila.codec import EventDecoder, Notice, decode, decode_event, encode
 from aguila.codec.jsonl import JSONLDecoder, encode_lines
 from aguila.codec.protobuf import ProtobufDecoder, ProtobufEncoder
@@ -21,10 +22,13 @@ from aguila.protocol import (
     Event,
     FunctionCall,
     RawEvent,
+    ReasoningMessage,
     ReasoningMessageStartEvent,
     RunAgentInput,
     RunFinishedEvent,
     RunStartedEvent,
+    StateDeltaEvent,
+    TextMessageChunkEvent,
     TextMessageContentEvent,
     TextMessageEndEvent,
     TextMessageStartEvent,
@@ -33,8 +37,10 @@ from aguila.protocol import (
     ToolMessage,
     UserMessage,
 )
-from aguila.stream import consume
+from aguila.stream import compact, consume
 from aguila.stream.chunks import expand_chunks
+
+pytestmark = pytest.mark.anyio
 
 REASONING_START = {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "assistant"}
 
@@ -303,3 +309,158 @@ def test_the_outcome_interrupt_without_its_interrupt_is_an_error_that_names_it()
     with pytest.raises(DecodeError, match="interrupt") as refused:
         decode_event(json.dumps(finished))
     assert refused.value.path == "/interrupt"
+
+
+# Reasoning
+
+
+SEALED = {"type": "REASONING_START", "messageId": "s", "encryptedContent": "b3BhcXVl"}
+UNSEALED = {"type": "REASONING_END", "messageId": "s"}
+
+
+def reasoning(message_id: str) -> list[dict[str, Any]]:
+    return [
+        {"type": "REASONING_MESSAGE_START", "messageId": message_id, "role": "reasoning"},
+        {"type": "REASONING_MESSAGE_CONTENT", "messageId": message_id, "delta": "Grey wings"},
+        {"type": "REASONING_MESSAGE_END", "messageId": message_id},
+    ]
+
+
+def in_a_run(*events: Any) -> list[Any]:
+    run = {"threadId": "t", "runId": "r"}
+    return [{"type": "RUN_STARTED", **run}, *events, {"type": "RUN_FINISHED", **run}]
+
+
+@pytest.mark.parametrize("message_id", ["s", "m"])
+@pytest.mark.parametrize("is_chunked", [False, True])
+async def test_encrypted_content_waits_for_its_message_and_is_kept_with_it(message_id: str, is_chunked: bool) -> None:
+    chunk = {"type": "REASONING_MESSAGE_CHUNK", "messageId": message_id, "delta": "Grey wings"}
+    message = [chunk] if is_chunked else reasoning(message_id)
+    stream = in_a_run(SEALED, *message, UNSEALED, *reasoning("later"))
+    notices: list[Notice] = []
+    first, second = consume(stream, warn=notices.append).messages
+    assert first == ReasoningMessage(id=message_id, content="Grey wings", encrypted_value="b3BhcXVl")
+    assert second == ReasoningMessage(id="later", content="Grey wings")
+    assert {notice.rule for notice in notices} == {"reasoning-encrypted-content"}
+
+    async def events() -> Any:
+        for event in stream:
+            yield event
+
+    contents = [content async for update in as_chat_updates(events()) for content in update.contents]
+    assert [c.protected_data for c in contents if isinstance(c, ReasoningContent) and c.protected_data] == ["b3BhcXVl"]
+
+
+def test_encrypted_content_without_a_message_gets_one_without_text() -> None:
+    (message,) = consume(in_a_run(SEALED, UNSEALED), warn=[].append).messages
+    assert message == ReasoningMessage(id="s", content="", encrypted_value="b3BhcXVl")
+
+
+def test_encrypted_content_of_a_run_that_fails_before_its_message_is_lost_with_a_notice() -> None:
+    notices: list[Notice] = []
+    started = {"type": "RUN_STARTED", "threadId": "t", "runId": "r"}
+    consume([started, SEALED, {"type": "RUN_ERROR", "message": "no model"}], warn=notices.append)
+    assert [notice.rule for notice in notices] == ["reasoning-encrypted-content", "ENC-2"]
+
+
+def test_the_first_reasoning_chunk_has_an_id_that_is_not_empty() -> None:
+    chunk = {"type": "REASONING_MESSAGE_CHUNK", "messageId": "", "delta": "Grey"}
+    with pytest.raises(SequenceError, match="messageId of the first chunk") as refused:
+        consume(in_a_run(chunk))
+    assert refused.value.rule == "CHK-3"
+
+
+# Compaction
+
+
+def delta(**operation: Any) -> StateDeltaEvent:
+    return StateDeltaEvent(delta=[operation])  # type: ignore[list-item]
+
+
+def test_consecutive_state_deltas_are_merged_also_without_a_snapshot() -> None:
+    run = {"thread_id": "t", "run_id": "r"}
+    deltas = [
+        delta(op="add", path="/birds", value=1),
+        delta(op="replace", path="/birds", value=2),
+        delta(op="add", path="/pond", value={}),
+    ]
+    started, merged, finished = compact([RunStartedEvent(**run), *deltas, RunFinishedEvent(**run)])
+    assert merged == StateDeltaEvent(delta=[operation for each in deltas for operation in each.delta])
+    assert (started.type, finished.type) == ("RUN_STARTED", "RUN_FINISHED")
+
+
+def test_deltas_that_may_fail_one_by_one_are_not_merged() -> None:
+    run = {"thread_id": "t", "run_id": "r"}
+    for deltas in (
+        [delta(op="replace", path="/birds", value=1), delta(op="add", path="/pond", value=2)],
+        [delta(op="add", path="/a", value=1), delta(op="test", path="", value={"a": 1})],
+        [delta(op="add", path="/0", value=1), delta(op="add", path="/5", value=1)],  # the state may be a list
+    ):
+        stream: list[Any] = [RunStartedEvent(**run), *deltas, RunFinishedEvent(**run)]
+        assert compact(stream) == stream
+
+
+def test_a_compacted_replay_has_one_delta_for_consecutive_ones() -> None:
+    async def agent(run: Any) -> None:
+        for count in range(3):
+            run.state["birds"] = count
+            await run.flush()
+
+    body = {"threadId": "t", "runId": "r", "state": {"birds": 9}, "messages": [], "protocolVersion": "1.1"}
+    with serving(App(agent, allow_anonymous=True)) as server:
+        assert server.post("/", json=body).text.count("STATE_DELTA") == 3
+        replay = server.get("/threads/t/events?compact=true&protocolVersion=1.1").text
+    assert replay.count("STATE_DELTA") == 1
+    assert "STATE_SNAPSHOT" not in replay
+
+
+# The role of a text
+
+
+DOTNET_ROLES = {"system", "user", "assistant", "developer", "tool"}
+"""The names that the .NET SDK 0.0.5 maps to a role. It throws for any other, and for a start without a role."""
+
+
+def test_the_dotnet_sdk_finds_a_role_it_knows_in_every_start_of_a_text() -> None:
+    async def agent(run: Any) -> Any:
+        yield "as a string"
+        async with run.text() as text:
+            await text.write("with a handle")
+        await run.say("as a whole", role="user")
+        yield ChatUpdate(contents=[TextContent("as an update")], message_id="u")
+        yield TextMessageStartEvent(message_id="e")
+        yield TextMessageContentEvent(message_id="e", delta="as events")
+        yield TextMessageEndEvent(message_id="e")
+        yield TextMessageChunkEvent(message_id="c", delta="as a chunk")
+
+    body = {"threadId": "t", "runId": "r", "messages": []}
+    with serving(App(agent, allow_anonymous=True)) as server:
+        sent = server.post("/", json=body).text
+        declared = server.get("/threads/t/events?protocolVersion=1.1").text
+    frames = [json.loads(line[6:]) for line in sent.splitlines() if line.startswith("data: ")]
+    starts = [frame for frame in frames if frame["type"] == "TEXT_MESSAGE_START"]
+    assert len(starts) == 6
+    assert [frame for frame in starts if frame.get("role") not in DOTNET_ROLES] == []
+    assert frames[-1]["type"] == "RUN_FINISHED"
+    # An event that the agent yields is passed on as it is.
+    assert '{"type":"TEXT_MESSAGE_START","messageId":"e"}' in declared
+
+
+# Activities
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
+def test_activities_that_a_client_sends_are_not_for_the_agent(history: Any) -> None:
+    async def agent(run: Any) -> Any:
+        return [message.id for message in run.messages]
+
+    messages = [
+        {"id": "a", "role": "activity", "activityType": "WATCH", "content": {"seen": 0}},
+        {"id": "u", "role": "user", "content": "Hello"},
+    ]
+    body = {"threadId": "t", "runId": "r", "messages": messages, "protocolVersion": "1.1"}
+    with serving(App(agent, history=history, allow_anonymous=True)) as server:
+        sent = server.post("/", json=body).text
+        kept = server.get("/threads/t").json()["messages"]
+    assert json.loads(sent.strip().splitlines()[-1].removeprefix("data: "))["result"] == ["u"]
+    assert [message["id"] for message in kept] == ["a", "u"]

@@ -8,11 +8,21 @@ from typing import Any, get_args
 import pytest
 from agent_threads import Thread, run_agent
 
-from aguila.chat import ChatUpdate, TextContent, UpdateWriter, event_content
-from aguila.codec import EventDecoder, Notice, decode_event, encode
+from aguila.chat import ChatUpdate, TextContent, UpdateReader, UpdateWriter, event_content
+from aguila.codec import Notice, decode_event, encode
 from aguila.codec.dialects import CURRENT, GENERATIONS, UNDECLARED, UNDECLARED_WITH_META, Translator
+from aguila.codec.jsonl import JSONLDecoder
+from aguila.codec.sse import SSEDecoder
 from aguila.errors import DecodeError
-from aguila.protocol import CustomEvent, EventType, RawEvent, ReasoningMessageContentEvent, ReasoningStartEvent
+from aguila.protocol import (
+    CustomEvent,
+    EventType,
+    RawEvent,
+    ReasoningMessageContentEvent,
+    ReasoningStartEvent,
+    RunFinishedEvent,
+    RunStartedEvent,
+)
 from aguila.protocol.legacy import (
     LegacyEvent,
     LegacyEventType,
@@ -23,7 +33,9 @@ from aguila.protocol.legacy import (
     ThinkingTextMessageEndEvent,
     ThinkingTextMessageStartEvent,
 )
-from aguila.stream import EventWriter
+from aguila.stream import EventWriter, compact, reduce, verify
+from aguila.stream.consumer import Consumer
+from aguila.stream.verification.checker import judge
 
 pytestmark = pytest.mark.anyio
 
@@ -161,14 +173,38 @@ def test_meta_by_itself_is_checked_like_any_event() -> None:
     assert [notice.rule for notice in notices] == ["PROC-3", "PROC-3"]
 
 
-def test_meta_in_a_run_is_raw_and_outside_one_is_dropped_with_a_notice() -> None:
+RUN: list[Any] = [RunStartedEvent(thread_id="t", run_id="r"), RunFinishedEvent(thread_id="t", run_id="r")]
+SIDE_NOTE = MetaEvent(meta_type="tag", payload={"color": "red"})
+AS_RAW = RawEvent(event={"type": "META", "metaType": "tag", "payload": {"color": "red"}}, source="meta")
+
+
+@pytest.mark.parametrize("form", [encode, lambda event: event], ids=["JSON", "objects"])
+def test_meta_in_a_run_is_raw_and_outside_one_is_delivered_as_it_is(form: Any) -> None:
     notices: list[Notice] = []
-    decoder = EventDecoder(warn=notices.append)
-    assert decoder.feed(raw_meta()) == []
-    assert [notice.rule for notice in notices] == ["meta-event"]
-    decoder.feed({"type": "RUN_STARTED", "threadId": "t", "runId": "r"})
-    event = {"type": "META", "metaType": "tag", "payload": {"color": "red"}}
-    assert decoder.feed(raw_meta()) == [RawEvent(event=event, source="meta")]
+    stream = [form(event) for event in (SIDE_NOTE, RUN[0], SIDE_NOTE, RUN[1], SIDE_NOTE)]
+    consumer = Consumer(warn=notices.append)
+    delivered = [event for raw in stream for event in consumer.feed(raw)]
+    assert delivered == [SIDE_NOTE, RUN[0], AS_RAW, RUN[1], SIDE_NOTE]
+    assert [notice.message for notice in notices] == ["META in a run is read as RAW with the source 'meta'"]
+    assert consumer.close().last_run is not None
+    updates = UpdateReader(warn=[].append)
+    assert [update.raw_representation for raw in stream for update in updates.feed(raw)] == delivered
+
+
+def test_a_decoder_delivers_meta_outside_a_run() -> None:
+    notices: list[Notice] = []
+    for decoder in (SSEDecoder(warn=notices.append), JSONLDecoder(warn=notices.append)):
+        frame = b"data: %b\n\n" if isinstance(decoder, SSEDecoder) else b"%b\n"
+        assert decoder.feed(b"".join([frame % encode(event) for event in (SIDE_NOTE, *RUN)])) == [SIDE_NOTE, *RUN]
+    assert notices == []
+
+
+def test_verify_reduce_and_compact_pass_meta_unchanged() -> None:
+    stream = [SIDE_NOTE, RUN[0], SIDE_NOTE, RUN[1], SIDE_NOTE]
+    assert verify(stream, collect=True).findings == []
+    assert compact(stream) == stream
+    assert reduce(stream) == reduce(RUN)
+    assert [finding for finding in judge(stream) if finding.level == "error"] == []
 
 
 # Peers that know only the old spelling

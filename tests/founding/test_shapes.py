@@ -323,14 +323,6 @@ PROMPT = {"prompt": "Name the bird", "inputType": "text"}
 
 CHANGED_003: dict[str, tuple[Level, dict[str, Any], list[dict[str, Any]]]] = {
     # Reasoning events (draft)
-    "reasoning with encrypted content": (
-        "standard",
-        {"type": "REASONING_START", "messageId": "s", "encryptedContent": "b3BhcXVl"},
-        [
-            {"type": "REASONING_START", "messageId": "s"},
-            {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "message", "entityId": "s", "encryptedValue": "b3BhcXVl"},
-        ],
-    ),
     "reasoning message of the assistant": (
         "standard",
         {"type": "REASONING_MESSAGE_START", "messageId": "r", "role": "assistant"},

@@ -8,8 +8,9 @@ import pytest
 from agent_threads import run_agent
 
 from aguila.codec import EventDecoder
+from aguila.errors import SequenceError
 from aguila.protocol import StepFinishedEvent, StepStartedEvent
-from aguila.stream import StepDetails, step_details
+from aguila.stream import StepDetails, step_details, verify
 
 pytestmark = pytest.mark.anyio
 
@@ -62,3 +63,57 @@ def test_the_spelling_of_earlier_versions_is_read(old: str, now: str) -> None:
 @pytest.mark.parametrize("metadata", [None, {}, {"aguila": 1}, {"aguila": {"status": 5, "parentStepId": []}}])
 def test_details_that_are_absent_or_malformed_are_none(metadata: Any) -> None:
     assert step_details(StepStartedEvent(step_name="x", metadata=metadata)) == StepDetails()
+
+
+def start(step_id: str, name: str = "search", **members: Any) -> dict[str, Any]:
+    return {"type": "STEP_STARTED", "stepId": step_id, "stepName": name, **members}
+
+
+def finish(**members: Any) -> dict[str, Any]:
+    return {"type": "STEP_FINISHED", **members}
+
+
+def read(*steps: dict[str, Any]) -> list[Any]:
+    decoder = EventDecoder(warn=[].append)
+    run = {"threadId": "t", "runId": "r"}
+    raws = [{"type": "RUN_STARTED", **run}, *steps, {"type": "RUN_FINISHED", **run}]
+    events = [event for raw in raws for event in decoder.feed(raw)]
+    verify(events)
+    return events[1:-1]
+
+
+def test_open_steps_of_one_name_with_different_ids_are_steps_of_their_own() -> None:
+    steps = read(
+        start("s-1"),
+        start("s-2"),
+        start("s-3", subagentRunId="sub"),
+        finish(stepId="s-3", subagentRunId="sub"),
+        finish(stepId="s-1", stepName="search"),
+        start("s-4"),  # the name is free again
+        finish(stepId="s-2", status="failed"),
+        finish(stepId="s-4"),
+    )
+    second = "search (s-2)"
+    assert [step.step_name for step in steps] == ["search", second, *["search"] * 4, second, "search"]
+    assert steps[1].metadata == {"aguila": {"stepName": "search", "stepId": "s-2"}}
+    assert steps[6].metadata == {"aguila": {"stepName": "search", "stepId": "s-2", "status": "failed"}}
+    assert steps[0].metadata == {"aguila": {"stepId": "s-1"}}
+
+
+def test_a_name_that_was_made_unique_is_not_made_twice() -> None:
+    steps = read(start("1"), start("2", "search (3)"), start("3"), *(finish(stepId=step_id) for step_id in "123"))
+    names = [step.step_name for step in steps]
+    assert names[:3] == ["search", "search (3)", "search (3, 2)"]
+    assert names[3:] == names[:3]
+
+
+def test_a_step_that_was_ended_by_its_name_leaves_the_name_free() -> None:
+    steps = read(start("1"), finish(stepName="search"), start("2"), finish(stepId="2"))
+    assert {step.step_name for step in steps} == {"search"}
+
+
+@pytest.mark.parametrize("again", [{"stepName": "search"}, {"stepName": "search", "stepId": "s-1"}])
+def test_a_step_that_is_open_is_not_opened_again_under_its_name_or_its_id_step_1(again: dict[str, str]) -> None:
+    with pytest.raises(SequenceError) as refused:
+        read(start("s-1"), {"type": "STEP_STARTED", **again})
+    assert refused.value.rule == "STEP-1"

@@ -91,8 +91,8 @@ class ThinkingEndEvent(BaseEvent, frozen=True, kw_only=True):
 class MetaEvent(BaseEvent, frozen=True, kw_only=True):
     """A side note such as feedback, which was drafted and never adopted.
 
-    An agent that emits one sends CUSTOM with the name ``meta:<metaType>``. In a stream it is decoded as RAW with the
-    source ``meta``, by itself (``decode_event``) as this class.
+    An agent that emits one sends CUSTOM with the name ``meta:<metaType>``. In a run it is decoded as RAW with the
+    source ``meta``, outside one and by itself (``decode_event``) as this class.
     """
 
     type: ClassVar[Literal[LegacyEventType.META]] = LegacyEventType.META

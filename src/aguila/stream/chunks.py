@@ -50,6 +50,7 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
+from aguila.protocol.legacy import MetaEvent
 from aguila.stream.type_errors import EVENT_CLASSES, event_type_error
 from aguila.stream.verification.rules import describe_owner
 
@@ -66,6 +67,7 @@ class ChunkKind(NamedTuple):
     required: tuple[str, ...]  # fields that the first chunk must have besides the id (CHK-3)
     opener_fields: dict[str, str | None]  # fields of the start event and their defaults; repeats must agree (CHK-5)
     constant: dict[str, str]  # fields of the start event that no chunk has
+    allows_empty_id: bool = True
 
 
 CHUNK_KINDS = (
@@ -101,6 +103,7 @@ CHUNK_KINDS = (
         required=(),
         opener_fields={},
         constant={"role": "reasoning"},
+        allows_empty_id=False,  # document 003; the published clients accept it
     ),
 )
 
@@ -137,6 +140,7 @@ ENDS_NAMED_LANE: frozenset[type[Any]] = frozenset({SubagentFinishedEvent, Subage
 
 _CHUNK_KIND_OF: dict[type[Any], ChunkKind | None] = {
     **dict.fromkeys(EVENT_CLASSES),
+    MetaEvent: None,  # retired; it may occur anywhere and ends nothing
     **{kind.chunk: kind for kind in CHUNK_KINDS},
 }
 CHUNKED_ENDS: frozenset[type[Any]] = frozenset(kind.end for kind in CHUNK_KINDS)
@@ -351,6 +355,9 @@ class ChunkExpander:
                 "CHK-3",
                 chunk,
             )
+        if chunk_id == "" and not kind.allows_empty_id:
+            name = _wire_field(chunk, kind.id_field)
+            raise self._error(f"the {name} of the first chunk of a {kind.noun} must not be empty", "CHK-3", chunk)
         fields: dict[str, str | None] = {}
         for field, absent in kind.opener_fields.items():
             value = getattr(chunk, field)

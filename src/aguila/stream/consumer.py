@@ -31,6 +31,7 @@ from aguila.protocol import (
     StateDeltaEvent,
     TextMessageContentEvent,
 )
+from aguila.protocol.legacy import MetaEvent
 from aguila.stream.chunks import CHUNK_KINDS, ChunkExpander
 from aguila.stream.conversation import Conversation
 from aguila.stream.reducer import HANDLERS, Reducer
@@ -90,6 +91,8 @@ class Consumer:
     def feed(self, raw: Raw) -> list[Event]:
         """Process one raw event and return the resulting events, expanded and verified. Empty if it was dropped.
 
+        META, a retired event, is RAW in a run. Outside a run it is returned as it is, and has no effect.
+
         Raises ``ProtocolError`` if a consumer must refuse the event. ``conversation`` keeps the events that were
         delivered before.
         """
@@ -103,10 +106,15 @@ class Consumer:
             delivered: list[Event] = []
             typed: Any = (raw,) if raw.__class__ in EVENT_CLASSES else self._decoder.feed(_to_decodable(raw))
             for event in typed:
+                if event.__class__ is MetaEvent:  # outside a run
+                    delivered.append(event)
+                    continue
                 if event.__class__ is RunStartedEvent:
                     if self.on_run_started is not None:
                         self.on_run_started(event)
                     self._check_version(event)
+                if event.__class__ in _BOUNDARIES:
+                    self._decoder.observe(event)
                 for expanded in self._expander.feed(event):
                     self._verifier.feed(expanded)
                     self._reducer.feed(expanded)

@@ -10,6 +10,7 @@ from builders import UNVERSIONED_RUN_STARTED, run_finished_json
 
 from aguila.codec import Notice
 from aguila.codec.compat import RULES, Compat, Level
+from aguila.protocol import RunStartedEvent
 
 
 class Case:
@@ -21,6 +22,8 @@ class Case:
     def upgraded(self, compat: Compat) -> Any:
         if self.kind != "Event":
             return compat.upgrade_document(self.before, self.kind)
+        if self.before.get("type") == "META":  # translated in a run
+            compat.observe(RunStartedEvent(thread_id="t", run_id="r"))
         events = compat.upgrade(self.before)
         return events[0] if len(events) == 1 else events
 
@@ -107,16 +110,7 @@ CASES = [
     Case(
         "reasoning-encrypted-content",
         {"type": "REASONING_START", "messageId": "m", "encryptedContent": "c2VhbA==", "timestamp": 3, "metadata": {}},
-        [
-            {"type": "REASONING_START", "messageId": "m", "timestamp": 3, "metadata": {}},
-            {
-                "type": "REASONING_ENCRYPTED_VALUE",
-                "subtype": "message",
-                "entityId": "m",
-                "encryptedValue": "c2VhbA==",
-                "timestamp": 3,
-            },
-        ],
+        {"type": "REASONING_START", "messageId": "m", "timestamp": 3, "metadata": {}},
         "/encryptedContent",
     ),
     # rows 7, 8: outcomes and interrupts
@@ -309,7 +303,12 @@ CASES = [
     Case(
         "custom-value", {"type": "CUSTOM", "name": "beat"}, {"type": "CUSTOM", "name": "beat", "value": None}, "/value"
     ),
-    Case("meta-event", {"type": "META", "metaType": "tag", "payload": {}}, [], "/type"),
+    Case(
+        "meta-event",
+        {"type": "META", "metaType": "tag", "payload": {}},
+        {"type": "RAW", "event": {"type": "META", "metaType": "tag", "payload": {}}, "source": "meta"},
+        "/type",
+    ),
     Case(
         "iso-timestamp",
         {"type": "TEXT_MESSAGE_END", "messageId": "m", "timestamp": "2025-01-02T03:04:05.678Z"},

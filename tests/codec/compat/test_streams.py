@@ -179,9 +179,10 @@ def test_observe_is_enough_to_know_the_run_and_its_activities() -> None:
 META = {"type": "META", "metaType": "thumbs_up", "payload": {"by": None}, "timestamp": 9}
 
 
-def test_meta_is_raw_within_a_run_and_nothing_outside_row_23() -> None:
+def test_meta_is_raw_within_a_run_and_stays_meta_outside_row_23() -> None:
     events, notices = read([META, UNVERSIONED_RUN_STARTED, META, run_finished_json(), META, META])
     assert events == [
+        META,
         UNVERSIONED_RUN_STARTED,
         {
             "type": "RAW",
@@ -190,8 +191,10 @@ def test_meta_is_raw_within_a_run_and_nothing_outside_row_23() -> None:
             "timestamp": 9,
         },
         run_finished_json(),
+        META,
+        META,
     ]
-    assert [notice.rule for notice in notices] == ["meta-event", "meta-event"]
+    assert [notice.rule for notice in notices] == ["meta-event"]
 
 
 # what rules combine to
@@ -249,6 +252,7 @@ def test_wide_reads_old_shapes_in_snake_case() -> None:
             {"type": "ACTIVITY_SNAPSHOT", "activity_id": "a", "activity_type": "P", "state": {"in_side": None}},
             {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [binary(mime_type="image/png", data="QUJD")])]},
             {"type": "REASONING_START", "message_id": "s", "encrypted_content": "x", "raw_event": None},
+            {"type": "REASONING_MESSAGE_CHUNK", "message_id": "s", "delta": ""},
             {"type": "THINKING_TEXT_MESSAGE_START", "message_id": "m"},
             {"type": "META", "meta_type": "x"},
         ],
@@ -261,6 +265,7 @@ def test_wide_reads_old_shapes_in_snake_case() -> None:
         {"type": "ACTIVITY_SNAPSHOT", "messageId": "a", "activityType": "P", "content": {"in_side": None}},
         {"type": "MESSAGES_SNAPSHOT", "messages": [user_json("m", [image()])]},
         {"type": "REASONING_START", "messageId": "s"},
+        {"type": "REASONING_MESSAGE_CHUNK", "messageId": "s", "delta": ""},
         {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "message", "entityId": "s", "encryptedValue": "x"},
         {"type": "REASONING_MESSAGE_START", "messageId": "m", "role": "reasoning"},
         {"type": "RAW", "event": {"type": "META", "metaType": "x"}, "source": "meta"},

@@ -320,8 +320,14 @@ def test_deltas_are_joined_where_the_state_is_known_and_never_become_a_snapshot(
     ]
 
 
-def test_deltas_stay_apart_where_the_state_is_not_known():
-    assert inside(add("/a"), add("/b")) == [add("/a"), add("/b")]
+def test_deltas_that_apply_to_any_object_are_joined_where_the_state_is_not_known():
+    assert inside(add("/a"), add("/a/b")) == [add("/a"), add("/a/b")]
+    assert inside(add("/a"), add("/b")) == [StateDeltaEvent(delta=[*add("/a").delta, *add("/b").delta])]
+
+
+def test_deltas_stay_apart_where_an_unknown_state_may_be_a_list_or_is_used_as_a_whole():
+    for events in ([add("/0"), add("/7")], [add("/-"), add("/7")], [add("/a"), add("")]):
+        assert inside(*events) == events
 
 
 def test_a_delta_that_fails_keeps_to_itself_where_no_snapshot_makes_it_certain():

@@ -101,7 +101,7 @@ class ContentWriter:
         if key[1] not in _TEXT_ROLES:
             raise EncodeError(f"a stream of events cannot carry text with role {key[1]!r}")
         self._end_item(lane)
-        role: Any = None if key[1] == "assistant" else key[1]
+        role: Any = key[1]
         message_id = lane.named.get(key)
         if message_id is None:
             message_id = self._name_message(lane, key)

@@ -93,6 +93,7 @@ class UpdateReader:
         ``DecodeError`` for a malformed event, ``SequenceError`` for a chunk that cannot be expanded.
         """
         if event.__class__ in EVENT_CLASSES:
+            self._decoder.observe(event)  # type: ignore[arg-type]
             return self._feed(event)
         if isinstance(event, Wire):
             event = encode(event)

@@ -110,6 +110,10 @@ class Compat:
             protocol.RunFinishedEvent,
             protocol.RunErrorEvent,
             protocol.ActivitySnapshotEvent,
+            protocol.StepFinishedEvent,
+            protocol.ReasoningMessageStartEvent,
+            protocol.ReasoningMessageChunkEvent,
+            protocol.ReasoningEndEvent,
         }
     )
     """The events that must be passed to ``observe``."""
@@ -121,18 +125,26 @@ class Compat:
         self._plans = () if level == "off" else _plans(level)
         self._context = RuleContext(warn, new_id, level)
 
-    def observe(self, event: protocol.Event) -> None:
-        """Record an event that needed no translation. Types that are not in ``OBSERVED`` are ignored."""
+    def observe(self, event: protocol.Event) -> bool:
+        """Record an event that is valid as it is. Types that are not in ``OBSERVED`` are ignored.
+
+        Return False if it has to be translated nevertheless, because an older event before it concerns it.
+        """
         context = self._context
         if isinstance(event, protocol.RunStartedEvent):
             context.start_run(event.run_id, event.protocol_version)
         elif isinstance(event, protocol.RunFinishedEvent | protocol.RunErrorEvent):
-            context.run_id = None
+            context.end_run()
         elif isinstance(event, protocol.ActivitySnapshotEvent):
             context.activities[event.message_id] = event.activity_type
+        elif isinstance(event, protocol.StepFinishedEvent):
+            context.end_step(event.subagent_run_id, event.step_name)
+        else:
+            return not context.encrypted
+        return True
 
     def upgrade(self, raw: Raw) -> list[Raw]:
-        """Translate a raw event to current ones: one, none or two. Never changes ``raw``."""
+        """Translate a raw event to current ones: one, none or several. Never changes ``raw``."""
         self._context.keeps_spelling = False
         events = [raw]
         for plan in self._plans:
@@ -161,7 +173,7 @@ class Compat:
         if not isinstance(type_, str):
             return [raw]
         context.event_type = type_
-        context.following = []
+        context.preceding, context.following = [], []
         record = _events().get(type_)
         event: Raw | None = raw
         for place in ("*", "Event", "" if record is None else record.cls.__name__):
@@ -173,7 +185,7 @@ class Compat:
         record = _events().get(event["type"])
         if record is not None:
             event = self._members(event, record, plan, "")
-        return [event, *context.following]
+        return [*context.preceding, event, *context.following]
 
     def _rules(self, value: Any, place: str, plan: Plan, path: str, record: Record | None = None) -> Any:
         context = self._context
@@ -236,7 +248,7 @@ class Compat:
             if isinstance(run_id := event.get("runId"), str):
                 context.start_run(run_id, event.get("protocolVersion"))
         elif type_ in ("RUN_FINISHED", "RUN_ERROR"):
-            context.run_id = None
+            context.end_run()
         elif type_ == "ACTIVITY_SNAPSHOT":
             activity, kind = event.get("messageId"), event.get("activityType")
             if isinstance(activity, str) and isinstance(kind, str):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,14 @@ METADATA_KEY = "aguila"
 
 SPELLING = "spelling"
 """Within it, the ``type`` that a part of an input had before it was read as a media part."""
+
+
+class OpenStep(NamedTuple):
+    """A step that was started with a ``stepId``: its owner, the name it is read with, the name it came with."""
+
+    owner: str | None
+    name: str
+    given: str
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -61,10 +69,12 @@ class RuleContext:
         self.is_before_1_0 = True  # the producer declares no version, or a lower one
         self.span: str | None = None
         self.message: str | None = None
-        self.steps: dict[str, str] = {}
+        self.steps: dict[str, OpenStep] = {}  # by stepId
+        self.encrypted: dict[str, Raw] = {}  # values that wait for their reasoning message, by the id of the span
         self.activities: dict[str, str] = {}
         self.wrapped_activities: set[str] = set()  # their state is no object: it is the member "value" of the content
-        # Events that follow from the current one.
+        # Events that the current one becomes, besides itself.
+        self.preceding: list[Raw] = []
         self.following: list[Raw] = []
 
     def report(self, member: str = "", message: str | None = None) -> None:
@@ -82,6 +92,21 @@ class RuleContext:
         self.is_before_1_0 = version is None or (isinstance(version, str) and version.startswith("0."))
         self.span = self.message = None
         self.steps.clear()
+        self.encrypted.clear()
+
+    def end_run(self) -> None:
+        """Note that no run is open. A value that still waits for its message is lost, with a notice (ENC-2)."""
+        self.run_id = None
+        for span in self.encrypted:
+            text = f"the encryptedContent of the reasoning {span!r} is lost: the run ended before its message started"
+            self._warn(Notice(rule="ENC-2", message=text, event_type="REASONING_START"))
+        self.encrypted.clear()
+
+    def end_step(self, owner: str | None, name: str) -> None:
+        """Forget an open step, which was ended by its name."""
+        ended = [step_id for step_id, step in self.steps.items() if (step.owner, step.name) == (owner, name)]
+        for step_id in ended:
+            del self.steps[step_id]
 
     def reasoning_id(self) -> str:
         """Return an id for a reasoning span or message that has none."""

@@ -5,24 +5,43 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from aguila.codec.compat.context import Raw, RuleContext, move_to_metadata, omit
+from aguila.codec.compat.context import OpenStep, Raw, RuleContext, move_to_metadata, omit
 from aguila.codec.json.values import is_array, is_object
 from aguila.errors import DecodeError
 
 
 def step_by_id(raw: Raw, context: RuleContext) -> Raw:
-    """Read a step with a ``stepId``, whose end may lack the name. Current steps pair by name (STEP-4)."""
-    step_id = raw.get("stepId")
+    """Read a step with a ``stepId``, whose end may lack the name. Current steps pair by name (STEP-4).
+
+    If a step of that name is open under another id, the step gets a name of its own, and the one it came with is kept
+    in the metadata.
+    """
+    step_id, owner = raw.get("stepId"), raw.get("subagentRunId")
     if not isinstance(step_id, str):
         return raw
     context.report("stepId")
+    step: OpenStep | None = None
     if raw["type"] == "STEP_FINISHED":
-        name = context.steps.pop(step_id, step_id)
+        step = context.steps.pop(step_id, None)
         if "stepName" not in raw:
-            raw = {**raw, "stepName": name}
-    elif isinstance(name := raw.get("stepName"), str):
-        context.steps[step_id] = name
-    return move_to_metadata(raw, "stepId", "parentStepId", "status", "result")
+            raw = {**raw, "stepName": step_id if step is None else step.given}
+    elif (
+        isinstance(name := raw.get("stepName"), str) and isinstance(owner, str | None) and step_id not in context.steps
+    ):
+        step = context.steps[step_id] = OpenStep(owner, _unused_name(name, step_id, owner, context), name)
+    if step is None or step.name == step.given or raw["stepName"] != step.given:
+        return move_to_metadata(raw, "stepId", "parentStepId", "status", "result")
+    return {**move_to_metadata(raw, "stepName", "stepId", "parentStepId", "status", "result"), "stepName": step.name}
+
+
+def _unused_name(name: str, step_id: str, owner: str | None, context: RuleContext) -> str:
+    """Return ``name``, or a name made from it that no open step of this owner has."""
+    taken = {step.name for step in context.steps.values() if step.owner == owner}
+    unused, count = name, 1
+    while unused in taken:
+        unused = f"{name} ({step_id})" if count == 1 else f"{name} ({step_id}, {count})"
+        count += 1
+    return unused
 
 
 def activity_id(raw: Raw, context: RuleContext) -> Raw:
@@ -110,22 +129,44 @@ def reasoning_role(raw: Raw, context: RuleContext) -> Raw:
 
 
 def encrypted_content(raw: Raw, context: RuleContext) -> Raw:
-    """Move the encrypted value of REASONING_START, from a draft, to an event that follows."""
-    value, span = raw.get("encryptedContent"), raw.get("messageId")
-    if not isinstance(value, str) or not isinstance(span, str):
+    """Read the encrypted value of REASONING_START, from a draft, as that of its message, once the message starts.
+
+    Its message has the id of the span, or is the next one of its owner. If the span ends before, the value gets a
+    message without text.
+    """
+    message_id, owner = raw.get("messageId"), raw.get("subagentRunId")
+    if not isinstance(message_id, str):
         return raw
-    context.report("encryptedContent")
-    encrypted = {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "message", "entityId": span, "encryptedValue": value}
-    envelope = {name: raw[name] for name in ("timestamp", "subagentRunId") if name in raw}
-    context.following.append({**encrypted, **envelope})
-    return omit(raw, "encryptedContent")
+    held = context.encrypted
+    if raw["type"] == "REASONING_START":
+        value = raw.get("encryptedContent")
+        if not isinstance(value, str):
+            return raw
+        context.report("encryptedContent")
+        event = {"type": "REASONING_ENCRYPTED_VALUE", "subtype": "message", "entityId": message_id}
+        envelope = {name: raw[name] for name in ("timestamp", "subagentRunId") if name in raw}
+        held[message_id] = {**event, "encryptedValue": value, **envelope}
+        return omit(raw, "encryptedContent")
+    if raw["type"] == "REASONING_END":
+        if message_id in held:
+            item = {"messageId": message_id} | ({} if owner is None else {"subagentRunId": owner})
+            start = {"type": "REASONING_MESSAGE_START", **item, "role": "reasoning"}
+            context.preceding += [start, held.pop(message_id), {"type": "REASONING_MESSAGE_END", **item}]
+        return raw
+    spans = [span for span, event in held.items() if event.get("subagentRunId") == owner]
+    span = message_id if message_id in held else spans[-1] if spans else None
+    if span is not None:
+        context.following.append({**held.pop(span), "entityId": message_id})
+    return raw
 
 
-def meta_event(raw: Raw, context: RuleContext) -> Raw | None:
-    """Read META, from a draft, as RAW. CUSTOM would close the chunk streams that are open around it."""
+def meta_event(raw: Raw, context: RuleContext) -> Raw:
+    """Read META, from a draft, as RAW. CUSTOM would close the chunk streams that are open around it.
+
+    Outside a run, where RAW is illegal, it stays META.
+    """
     if context.run_id is None:
-        context.report("type", "META outside a run is dropped: RAW is legal only within one")
-        return None
+        return raw
     context.report("type")
     envelope = ("timestamp", "rawEvent", "metadata", "subagentRunId")
     kept = {name: raw[name] for name in envelope if name in raw}

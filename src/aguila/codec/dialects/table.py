@@ -45,7 +45,9 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a CUSTOM event named ``meta:...`` is sent as META. No published client reads META; drafts of 2025 do."""
     activities: bool = True
     text_roles: bool = True
-    """Whether streamed text may have another role than ``assistant``, and may omit it."""
+    """Whether streamed text may have another role than ``assistant``."""
+    implied_text_role: bool = True
+    """Whether the start of a text may omit its role. The .NET SDK 0.0.5, which declares no version, fails without."""
     empty_deltas: bool = True
 
     @property
@@ -78,7 +80,9 @@ _V0_0_45: Final = msgspec.structs.replace(_V0_0_47, name="0.0.45")
 _V0_0_41: Final = msgspec.structs.replace(_V0_0_45, name="0.0.41", patches=True, reasoning="thinking")
 # 0.0.40 of the client depends on 0.0.39 of the schemas, which has neither activities nor parts.
 _V0_0_40: Final = msgspec.structs.replace(_V0_0_41, name="0.0.40", user_parts="text", activities=False)
-_V0_0_35: Final = msgspec.structs.replace(_V0_0_40, name="0.0.35", reasoning="none", text_roles=False)
+_V0_0_35: Final = msgspec.structs.replace(
+    _V0_0_40, name="0.0.35", reasoning="none", text_roles=False, implied_text_role=False
+)
 
 GENERATIONS: Final[dict[Version, Dialect]] = {
     (0, 0, 35): _V0_0_35,
@@ -95,8 +99,10 @@ GENERATIONS: Final[dict[Version, Dialect]] = {
 }
 """Every generation, oldest first."""
 
-UNDECLARED: Final = msgspec.structs.replace(_V0_0_57, name="undeclared", protocol_version="own", final_state=True)
-"""What 0.0.53 to 0.0.59, CopilotKit and assistant-ui can all read.
+UNDECLARED: Final = msgspec.structs.replace(
+    _V0_0_57, name="undeclared", protocol_version="own", final_state=True, implied_text_role=False
+)
+"""What 0.0.53 to 0.0.59, CopilotKit, assistant-ui and the .NET SDK can all read.
 
 A client that declares no version is a 0.x client: 1.0.0 was the first to declare one (VER-8). RUN_STARTED keeps its
 version (VER-2); these clients ignore the member.

@@ -265,14 +265,15 @@ class Translator:
     # Text
 
     def _text_start(self, event: TextMessageStartEvent) -> list[Any]:
-        if self.dialect.text_roles:
+        if not self.dialect.text_roles:
+            if event.role not in (None, "assistant"):
+                self._report(f"a streamed message with the role {event.role!r}", "/role")
+                self._dropped_texts.add(event.message_id)
+                return []
+            self._dropped_texts.discard(event.message_id)
+        if event.role is not None or self.dialect.implied_text_role:
             return [event]
-        if event.role not in (None, "assistant"):
-            self._report(f"a streamed message with the role {event.role!r}", "/role")
-            self._dropped_texts.add(event.message_id)
-            return []
-        self._dropped_texts.discard(event.message_id)
-        return [event if event.role is not None else replace(event, role="assistant")]
+        return [replace(event, role="assistant")]
 
     def _text_content(self, event: TextMessageContentEvent) -> list[Any]:
         if event.message_id in self._dropped_texts or (event.delta == "" and not self.dialect.empty_deltas):
@@ -464,6 +465,8 @@ def translated_types(dialect: Dialect) -> list[str]:
         types |= {EventType.ACTIVITY_SNAPSHOT, EventType.ACTIVITY_DELTA}
     if not dialect.empty_deltas:
         types |= {EventType.TEXT_MESSAGE_CONTENT, EventType.REASONING_MESSAGE_CONTENT}
+    if not dialect.implied_text_role:
+        types |= {EventType.TEXT_MESSAGE_START}
     if not dialect.text_roles:
         types |= {type_ for type_ in EventType if type_.startswith("TEXT_MESSAGE_")}
     if dialect.final_state or dialect.reasoning != "reasoning":

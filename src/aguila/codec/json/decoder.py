@@ -87,10 +87,7 @@ class EventDecoder:
         observe = self._compat.observe
 
         def checked(event: Event) -> bool:
-            if check is not None and not check(event):
-                return False
-            observe(event)
-            return True
+            return observe(event) if check is None or check(event) else False
 
         return checked
 
@@ -100,10 +97,11 @@ class EventDecoder:
         return self._next_index
 
     def feed(self, data: bytes | str | dict[str, Any]) -> list[Event]:
-        """Decode one raw event: into one event, none if its type is unknown, or two for some older shapes.
+        """Decode one raw event: into one event, none if its type is unknown, or several for some older shapes.
 
-        A dict is decoded as the JSON that it encodes to. Raises ``DecodeError`` with the rule, the path, and the index
-        of the event in the stream.
+        META outside a run, where no current event has its meaning, is returned as a ``legacy.MetaEvent``, which is no
+        ``Event``; ``verify``, ``compact`` and ``consume`` accept it. A dict is decoded as the JSON that it encodes to.
+        Raises ``DecodeError`` with the rule, the path, and the index of the event in the stream.
         """
         index = self._next_index
         self._next_index = index + 1
@@ -124,6 +122,11 @@ class EventDecoder:
         if check is None or check(event):
             return [event]
         return self._decode_inexact(text, index)  # type: ignore[arg-type]
+
+    def observe(self, event: Event) -> None:
+        """Note an event that was not decoded here, such as a RUN_STARTED: older shapes refer to earlier events."""
+        if event.__class__ in Compat.OBSERVED:
+            self._compat.observe(event)
 
     def feed_all(self, texts: Sequence[bytes], events: list[Event]) -> None:
         """Feed each text, and append the results to ``events``. If one raises, ``events`` has the results before it."""
@@ -188,6 +191,9 @@ class EventDecoder:
             upgraded = [raw] if self._strict else self._compat.upgrade(raw)
             events: list[Event] = []
             for item in upgraded:
+                if self._compat.level != "off" and item.get("type") == MetaEvent.type:  # outside a run
+                    events.append(enforce_document(item, MetaEvent, strict=False, warn=self._warn))
+                    continue
                 event = enforce_event(item, self._strict, self._warn)
                 if event is not None:
                     if event.__class__ in Compat.OBSERVED:
@@ -291,12 +297,8 @@ def decode_event(
             check_depth(data, 0, partial(_shallow_brackets, event))
         if event.__class__ not in EVENT_CHECKS or EVENT_CHECKS[event.__class__](event):
             return event
-    if compat != "off" and not strict and (b"META" if isinstance(data, bytes) else "META") in data:  # type: ignore[operator]
-        check_depth(data, 0)
-        raw = parse_json(data, strict=False, warn=warn or log_notice)
-        if is_object(raw) and raw.get("type") == MetaEvent.type:
-            return enforce_document(raw, MetaEvent, strict=False, warn=warn or log_notice)
-    events = EventDecoder(compat=compat, warn=warn, new_id=new_id, strict=strict, max_size=max_size).feed(data)
+    decoder = EventDecoder(compat=compat, warn=warn, new_id=new_id, strict=strict, max_size=max_size)
+    events: list[Event | MetaEvent] = [*decoder.feed(data)]
     if not events:
         return None
     if len(events) > 1 and warn is not None:

@@ -10,11 +10,13 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
+from msgspec import UNSET
+
 from aguila.codec import decode_event, encode_event
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import AguilaError
 from aguila.offload import LARGE_JSON, offload
-from aguila.protocol import Event, StateDeltaEvent
+from aguila.protocol import Event, State, StateDeltaEvent
 from aguila.server.errors import Rejected
 from aguila.server.history.stored_input import load_input
 from aguila.server.http.event_stream import EventStream
@@ -66,18 +68,21 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
                 decoded = await offload(_decode, batch) if is_large else _decode(batch)
                 events += [event for event in decoded if event is not None]
                 position = batch.last
+        state: State = UNSET
+        if any(isinstance(event, StateDeltaEvent) for event in events):
+            # If the agent started from another state than the client sent, a snapshot comes first.
+            sent = await load_input(store, record)
+            state = {} if sent.state is None else sent.state
         if is_large:
             notices: list[Notice] = []  # the thread must not call ``warn``
-            events = await offload(compact, events, warn=notices.append)
+            events = await offload(compact, events, state=state, warn=notices.append)
             for notice in notices:
                 warn(notice)
         else:
-            events = compact(events, warn=warn)
-        if framing.dialect.state_baseline and any(isinstance(event, StateDeltaEvent) for event in events):
+            events = compact(events, state=state, warn=warn)
+        if state is not UNSET and framing.translator is not None and framing.dialect.state_baseline:
             # Compaction moves only a snapshot before the first delta, so the state before it is the input's.
-            sent = await load_input(store, record)
-            if framing.translator is not None:
-                framing.translator.supply_state(record.run_id, {} if sent.state is None else sent.state)
+            framing.translator.supply_state(record.run_id, state)
         frames = partial(framing.frame_events, events, format_cursor(record.last, record.token))
         stream.plan.after = record.last
         await stream.write(await offload(frames) if is_large else frames())

@@ -14,7 +14,7 @@ tool call                           start, one arguments event, end; each result
 activity first shown in the run     one snapshot, at the position of the first
 state                               one event for consecutive events of one owner: a snapshot if any, else a delta
 messages echoed in the run's input  only those that the stream has not sent before
-everything else                     unchanged, at its position
+everything else, also META          unchanged, at its position
 ==================================  ==========================================================================
 
 A MESSAGES_SNAPSHOT inside an item separates the content before it from the content after it. Each such snapshot may
@@ -92,9 +92,9 @@ def compact(events: Iterable[Event], *, state: State = UNSET, warn: Warn = log_n
     The result is never longer than the stream with expanded chunks. It can be longer than the stream itself: an item of
     one or two chunks becomes a start, a content event and an end.
 
-    ``state`` is the state before the first event, if known. Deltas are joined only if each of them certainly applies,
-    because a joined patch applies or fails as a whole. Compacting twice changes nothing, and a valid stream stays
-    valid.
+    ``state`` is the state before the first event; if it is not known, deltas are taken to start from an object. They
+    are joined only if each of them certainly applies, because a joined patch applies or fails as a whole. Compacting
+    twice changes nothing, and a valid stream stays valid.
 
     Raises SequenceError for a chunk that cannot be expanded.
     """

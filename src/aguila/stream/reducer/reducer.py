@@ -67,6 +67,7 @@ from aguila.protocol import (
     UserMessage,
     replace,
 )
+from aguila.protocol.legacy import MetaEvent
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.conversation import Conversation
 from aguila.stream.patch import PatchLimit
@@ -456,6 +457,7 @@ class Reducer:
         RunErrorEvent: _fail_run,
         StepStartedEvent: _ignore,
         StepFinishedEvent: _ignore,
+        MetaEvent: _ignore,
         TextMessageStartEvent: _start_text,
         TextMessageContentEvent: _append_text,
         TextMessageEndEvent: _merge_metadata,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from aguila.errors import SequenceError
 from aguila.protocol import Event
+from aguila.protocol.legacy import MetaEvent
 from aguila.stream.chunks import ChunkExpander
 from aguila.stream.verification.verifier import End, Verifier
 
@@ -18,18 +19,18 @@ class Verdict(NamedTuple):
     findings: list[SequenceError]
 
 
-def verify(events: Iterable[Event], *, producer: bool = False, collect: bool = False) -> Verdict:
+def verify(events: Iterable[Event | MetaEvent], *, producer: bool = False, collect: bool = False) -> Verdict:
     """Check a whole stream, chunks included, as ``Verifier`` does. Errors name the index of the event passed in.
 
-    Raises ``SequenceError`` for the first violation, unless ``collect=True``, and TypeError for an object that is not
-    an event.
+    META, a retired event, may occur anywhere. Raises ``SequenceError`` for the first violation, unless
+    ``collect=True``, and TypeError for an object that is not an event.
     """
     expander = ChunkExpander()
     verifier = Verifier(producer=producer, collect=collect)
     index = -1
     for index, event in enumerate(events):
         try:
-            expanded = expander.feed(event)
+            expanded = expander.feed(event)  # type: ignore[arg-type]
         except SequenceError as error:
             error.index = index
             if not collect:
@@ -37,7 +38,8 @@ def verify(events: Iterable[Event], *, producer: bool = False, collect: bool = F
             verifier.findings.append(error)
             continue
         for part in expanded:
-            verifier.index = index
-            verifier.feed(part)
+            if part.__class__ is not MetaEvent:
+                verifier.index = index
+                verifier.feed(part)
     verifier.index = index + 1
     return Verdict(verifier.close(), verifier.findings)

@@ -64,10 +64,17 @@ class EventWriter(RunWriter):
         subagent: str | None = None,
         metadata: Metadata | None = None,
     ) -> Events:
-        """Open a text message. The id of a closed message opens it again, and text is appended (TXT-3)."""
+        """Open a text message. The id of a closed message opens it again, and text is appended (TXT-3).
+
+        The role, ``assistant`` by default, is always written: the .NET SDK 0.0.5 fails without one.
+        """
         return self.write(
             TextMessageStartEvent(
-                message_id=self._id(message_id), role=role, name=name, subagent_run_id=subagent, metadata=metadata
+                message_id=self._id(message_id),
+                role="assistant" if role is None else role,
+                name=name,
+                subagent_run_id=subagent,
+                metadata=metadata,
             )
         )
 

@@ -13,7 +13,7 @@ no messages, no resume    the agent runs                       hydration: the ag
 a cut history             is stored as a branch                also selects them (``cut_history``)
 messages of another       as sent                              removed (``other_branches``)
 branch
-activities                as sent                              removed (IN-7)
+activities                removed (IN-7)                       removed (IN-7)
 ========================  ===================================  ========================================================
 
 With ``unknown_history="drop"``, assistant and tool messages of clients that the log does not have are removed. With
@@ -148,7 +148,7 @@ def _is_unchanged(input: RunAgentInput, allow_system_messages: bool) -> bool:  #
     seen: set[str] = set()
     for message in input.messages:
         message_id = message.id
-        if message_id in seen or message_id.startswith(PLACEHOLDER_PREFIX) or message.role == "tool":
+        if message_id in seen or message_id.startswith(PLACEHOLDER_PREFIX) or message.role in ("tool", "activity"):
             return False
         if message.role in INSTRUCTING_ROLES and not allow_system_messages:
             return False
@@ -206,13 +206,14 @@ def build_agent_input(
         if drops_unknown:
             new = _remove_unknown(new, view, by_id, notices)
         messages = [*known, *new]
-        messages = [message for message in messages if message.role != "activity"]
     else:
         if drops_unknown:
             messages = _remove_unknown(messages, view, {}, notices)
         messages = _undo_translation(messages, input, by_id)
         if len({message.id for message in messages}) < len(messages):
             notices.append(_duplicate_ids_notice(messages))
+    if any(message.role == "activity" for message in messages):
+        messages = [message for message in messages if message.role != "activity"]
     if not settings.allow_system_messages and has_instructions(messages):
         messages = _remove_instructions(messages, by_id, view, notices)
     state = _choose_state(input, view, history)
