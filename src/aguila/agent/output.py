@@ -17,6 +17,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, cast, get_args
 from aguila.agent.chat_values import CHAT, is_delta, is_usage, with_parts
 from aguila.agent.context import RunContext, Sink
 from aguila.agent.replay.branches import Branches
+from aguila.agent.replay.comparison import ReplayComparison
 from aguila.agent.replay.filter import ReplayFilter
 from aguila.agent.replay.ids import Ids
 from aguila.agent.state import SharedState
@@ -24,6 +25,7 @@ from aguila.agent.state_sampler import StateSampler
 from aguila.chat.from_chat.updates import UpdateWriter
 from aguila.chat.hooks import NO_HOOKS, Hooks
 from aguila.codec.compat.retired import RETIRED_CLASSES, RetiredEvents
+from aguila.codec.notices import Notice, log_notice
 from aguila.codec.official import from_official, is_official
 from aguila.errors import EncodeError, IllegalStep
 from aguila.offload import is_large, is_large_patch, offload
@@ -78,6 +80,7 @@ class OutputMapper:
         self.branches = Branches(context.recorded, is_replay=context.replay is not None)
         self.ids = Ids(context.thread_id, context.root_run_id, self.branches)
         self.replaying: ReplayFilter | None = None
+        self._comparison: ReplayComparison | None = None  # until the replay differs from what was sent before
         self.agent_writer = context.writer
         """The writer that the agent's calls go to: that of the run, or in a replay a separate one."""
         if context.replay is not None:
@@ -87,6 +90,8 @@ class OutputMapper:
             self.agent_writer.start()
             self.writer.assume_state(_or_empty(context.client_state))
             self.replaying = ReplayFilter(self.branches, self.agent_writer, context.writer)
+            if context.replay.sent:
+                self._comparison = ReplayComparison(context.replay.sent)
         self.state = SharedState(self.agent_writer)
         self.ending: RunFinishedEvent | RunErrorEvent | None = None
         """The terminal event that the agent sent itself."""
@@ -511,12 +516,32 @@ class OutputMapper:
                 self.branches.count_event(event)
         else:
             try:
+                if self._comparison is not None:
+                    self._compare(self._comparison, events)
                 events = self.replaying.pass_on(events)
             except BaseException as error:
                 self.failure = error  # some events may be written and not sent
                 raise
         if events:
             self._put_into_sink(events)
+
+    def _compare(self, comparison: ReplayComparison, events: Events) -> None:
+        """Report the first difference of suppressed output. Raises ``IllegalStep`` with ``debug``."""
+        branch = self.branches.place.branch
+        if branch.goal is None or branch.repeats_effect:
+            return
+        for event in events:
+            difference = comparison.find_difference(event)
+            if difference is not None:
+                self._comparison = None
+                message = (
+                    f"the agent does not repeat what it sent before the question: {difference}; record what may change"
+                    " (random values, the time, the order of a set) with run.once"
+                )
+                if self._context.debug:
+                    raise IllegalStep(message, rule="replay-differs")
+                log_notice(Notice(rule="replay-differs", message=message, event_type=event.type))
+                return
 
     def _put_into_sink(self, events: Events) -> None:
         if self.failure is not None:

@@ -78,7 +78,7 @@ class App:
     ``copilotkit``: serve CopilotKit's runtime contract at this path; True is ``/copilotkit``.
     ``page``: show chat and inspector to browsers that open the root of the app; a ``Page`` sets its title, colours and
     login. None: only if ``aguila serve`` serves the app on a loopback address.
-    ``debug``: send the texts of exceptions to clients.
+    ``debug``: send the texts of exceptions to clients, and fail a run whose replay differs.
     ``handle_signals``: begin the drain on SIGTERM and SIGINT. Without it only ``begin_drain`` and ``close`` do.
     ``warn``: receives a notice of each deviation that was tolerated.
 

@@ -125,7 +125,13 @@ async def plan_resume(
     used = checker.used
     return replace(
         plan,
-        replay=Replay(answers=answers, current=frozenset([*checker.claims, *used]), settled=frozenset(used)),
+        replay=Replay(
+            answers=answers,
+            current=frozenset([*checker.claims, *used]),
+            settled=frozenset(used),
+            # Failed attempts sent more than this run repeats before its question.
+            sent=() if branch.view is None or past.failed_attempts is not None else branch.view.conversation.messages,
+        ),
         root_run_id=run_id_of(runs[past.root]),
         original_input=leave_out_media(seen.input, settings.allowed_media)[0],
         notices=[*notices, *_replay_notices(input, branch.view)],

@@ -267,6 +267,7 @@ RULE_SECTIONS: Final[dict[str, dict[str, str]]] = {
         "openai": "An item of the OpenAI Agents SDK has no form in AG-UI and was dropped.",
         "providers": "The model provider sent something that cannot be shown.",
         "replay": "A recorded effect was already applied when the run was replayed.",
+        "replay-differs": "A replayed agent did not repeat what it had sent before the question.",
         "server-history": "A client's message differs from the stored one; the stored message is used.",
         "split-event": "An older event becomes several current ones, and `decode_event` returns only the first.",
         "state-keys": "A client changed keys of the state that it may not change.",
