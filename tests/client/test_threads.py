@@ -24,7 +24,7 @@ def test_threads_are_listed_last_updated_first_over_several_pages(twin):
             twin.result(client.thread(f"t{number}").run("x"))
         found = twin.events(client.threads())
         assert [one.thread_id for one in found] == [f"t{number}" for number in reversed(range(53))]
-        assert (found[0].runs, found[0].running_run_id, found[0].title) == (1, None, None)
+        assert (found[0].runs, found[0].running_run_id, found[0].title) == (1, None, "x")
 
 
 def test_threads_are_selected_by_flag_and_metadata(twin):

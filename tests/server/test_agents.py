@@ -206,6 +206,37 @@ def test_an_agent_titles_its_thread(store: Any, ends: str) -> None:
         assert seen == [None, "Hawks"]
 
 
+def test_a_thread_without_a_title_gets_the_beginning_of_its_first_message(store: Any) -> None:
+    held = Held()
+    image = {"type": "image", "source": {"type": "data", "value": "aGk=", "mimeType": "image/png"}}
+    contents: dict[str, Any] = {
+        "text": " How do\neagles  sleep? " + "Tell me more. " * 9,
+        "parts": [image, {"type": "text", "text": "What is this?"}],
+        "image": [image],
+        "renamed": "eagles",
+    }
+    with serving(App(held, store=store, allow_anonymous=True)) as server:
+        for thread, content in contents.items():
+            messages = [{"id": f"m-{thread}", "role": "user", "content": content}]
+            with server.stream("POST", "/", json=run_input(thread, thread, messages=messages)) as stream:
+                held.gate(thread).await_reached()
+                if thread == "renamed":
+                    server.client.patch("/threads/renamed", json={"title": "Hawks"})
+                held.gate(thread).open()
+                assert stream.frames()
+        titles = {one["threadId"]: one["title"] for one in server.get("/threads").json()["threads"]}
+        assert titles == {
+            "text": "How do eagles sleep? Tell me more. Tell me more. Tell me mor",
+            "parts": "What is this?",
+            "image": None,
+            "renamed": "Hawks",
+        }
+        server.client.patch("/threads/parts", json={"title": None})
+        held.gate("again").open()
+        server.events(thread_id="parts", run_id="again", messages=[{"id": "m2", "role": "user", "content": "More"}])
+        assert server.get("/threads/parts").json()["title"] is None
+
+
 def test_a_plain_function_titles_its_thread_and_removes_the_title() -> None:
     def titles(run: Any) -> None:
         run.title = None if run.title == "Eagles" else "Eagles"

@@ -172,14 +172,18 @@ class ThreadUpdate(msgspec.Struct, frozen=True, kw_only=True):
     """Changes to a thread. A member that is unset is not changed; None removes the title or the metadata."""
 
     title: str | msgspec.UnsetType | None = msgspec.UNSET
+    default_title: str | msgspec.UnsetType = msgspec.UNSET
+    """Becomes the title of a thread that has none. It is given instead of ``title``."""
     archived: bool | msgspec.UnsetType = msgspec.UNSET
     metadata: bytes | msgspec.UnsetType | None = msgspec.UNSET
 
     @property
     def size(self) -> int:
         """The bytes of the new title and metadata."""
-        title = self.title.encode() if isinstance(self.title, str) else b""
-        return len(title) + (len(self.metadata) if isinstance(self.metadata, bytes) else 0)
+        title = self.default_title if self.title is msgspec.UNSET else self.title
+        return (len(title.encode()) if isinstance(title, str) else 0) + (
+            len(self.metadata) if isinstance(self.metadata, bytes) else 0
+        )
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):

@@ -124,6 +124,17 @@ def test_the_state_leaves_the_end_of_the_chat_in_view(
     expect(last).to_be_in_viewport()
 
 
+def test_a_thread_of_another_client_is_listed_by_its_first_message(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    url = serve(App(answers_with_code, allow_anonymous=True, page=True))
+    message = {"id": "m", "role": "user", "content": "How do eagles sleep?"}
+    httpx2.post(url, json={"threadId": "t", "runId": "r", "messages": [message], "tools": [], "context": []})
+    page = open_page(url).page
+    page.get_by_role("link", name="How do eagles sleep?").click()
+    expect(page.get_by_role("heading", name="How do eagles sleep?")).to_be_visible()
+
+
 def test_threads_are_found_by_words_of_their_titles(
     serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
 ) -> None:

@@ -78,7 +78,9 @@ class ThreadsContract(StoreTest):
         assert (before.title, before.archived, before.metadata) == (None, False, None)
         clock.now += 10
         updates: list[tuple[ThreadUpdate, tuple[str | None, bool, bytes | None]]] = [
+            (ThreadUpdate(default_title="Hawks"), ("Hawks", False, None)),
             (ThreadUpdate(title="Eagles"), ("Eagles", False, None)),
+            (ThreadUpdate(default_title="Owls"), ("Eagles", False, None)),
             (ThreadUpdate(archived=True), ("Eagles", True, None)),
             (ThreadUpdate(metadata=b'{"a":1}'), ("Eagles", True, b'{"a":1}')),
             (ThreadUpdate(), ("Eagles", True, b'{"a":1}')),

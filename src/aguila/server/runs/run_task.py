@@ -58,8 +58,8 @@ class LiveRun:
 
     __slots__ = (
         "_claims", "_end_ids", "_environment", "_failure_event", "_grace_timer", "_has_ended", "_is_cancelling",
-        "_is_driving", "_loop", "_pump", "_start", "_store", "cancel_listener", "ended", "lease", "root_run_id",
-        "session", "task", "viewers",
+        "_is_driving", "_loop", "_pump", "_start", "_store", "cancel_listener", "default_title", "ended", "lease",
+        "root_run_id", "session", "task", "viewers",
     )  # fmt: skip
 
     update_task = None
@@ -94,6 +94,8 @@ class LiveRun:
         """Receives cancel requests of other processes. It is started when the store reports that there may be one."""
         self.session: bytes | None = None
         """The thread's session before this run."""
+        self.default_title: str | None = None
+        """The title that a new thread gets if neither the agent nor a client has named it when the run ends."""
         self.ended: asyncio.Future[None] = self._loop.create_future()
         """Done when this process writes nothing more for the run."""
 
@@ -247,8 +249,13 @@ class LiveRun:
             interrupts=interrupts,
             session=session if is_changed else None,
             settles=self._claims if ending.outcome in ("success", "interrupt") else (),
-            update=None if ending.title is UNSET else ThreadUpdate(title=ending.title),
+            update=self._build_update(ending),
         )
+
+    def _build_update(self, ending: Ending) -> ThreadUpdate | None:
+        if ending.title is not UNSET:
+            return ThreadUpdate(title=ending.title)
+        return None if self.default_title is None else ThreadUpdate(default_title=self.default_title)
 
     def _log_event(self, message: str, level: int = logging.INFO, **fields: Any) -> None:
         log_event(_log, level, message, thread=self.lease.thread_id, run=self.lease.run_id, **fields)

@@ -90,6 +90,8 @@ class Thread(msgspec.Struct, eq=False):
         before = size_of_details(self.title, self.metadata)
         if update.title is not msgspec.UNSET:
             self.title = update.title
+        if update.default_title is not msgspec.UNSET and self.title is None:
+            self.title = update.default_title
         if update.archived is not msgspec.UNSET:
             self.archived = update.archived
         if update.metadata is not msgspec.UNSET:

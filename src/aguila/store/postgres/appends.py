@@ -340,7 +340,7 @@ def _arguments(now: float | None, groups: Sequence[_Group]) -> tuple[Any, ...]:
     sessions: list[tuple[int, bytes]] = []
     settles: list[tuple[int, str]] = []
     interrupts: list[tuple[int, str, bytes]] = []
-    updates: list[tuple[int, bool, str | None, bool | None, bool, bytes | None, str]] = []
+    updates: list[tuple[int, bool | None, str | None, bool | None, bool, bytes | None, str]] = []
     projections: list[tuple[int, int, bytes]] = []
     values: list[tuple[int, bytes, int, bytes | None, bytes]] = []
     runs: list[tuple[int, int, int, int, int, int, str | None]] = []
@@ -385,12 +385,15 @@ def _arguments(now: float | None, groups: Sequence[_Group]) -> tuple[Any, ...]:
     )
 
 
-def update_values(scope: str, update: ThreadUpdate) -> tuple[bool, str | None, bool | None, bool, bytes | None, str]:
+def update_values(
+    scope: str, update: ThreadUpdate
+) -> tuple[bool | None, str | None, bool | None, bool, bytes | None, str]:
     """Return the arguments of ``update_details``."""
     metadata = None if update.metadata is UNSET else update.metadata
+    title = update.default_title if update.title is UNSET else update.title
     return (
-        update.title is not UNSET,
-        None if update.title is UNSET else update.title,
+        None if update.default_title is not UNSET else update.title is not UNSET,  # null: if the thread has none
+        None if title is UNSET else title,
         None if update.archived is UNSET else update.archived,
         update.metadata is not UNSET,
         metadata,

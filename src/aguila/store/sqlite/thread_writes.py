@@ -30,6 +30,8 @@ def change_details(db: sqlite3.Connection, key: int, update: ThreadUpdate) -> No
     """Change the title, the archived flag or the metadata of the thread with this key."""
     old = db.execute("SELECT title, metadata FROM details WHERE thread = ?", (key,)).fetchone() or (None, None)
     title = old[0] if update.title is UNSET else update.title
+    if title is None and update.default_title is not UNSET:
+        title = update.default_title
     metadata = old[1] if update.metadata is UNSET else update.metadata
     if (title, metadata) != old:
         db.execute("INSERT OR REPLACE INTO details (thread, title, metadata) VALUES (?, ?, ?)", (key, title, metadata))

@@ -42,6 +42,7 @@ from aguila.server.runs.starting.busy_thread import BusyThreads
 from aguila.server.runs.starting.capacity import too_many_runs
 from aguila.server.runs.starting.run_context import RunContextLoader
 from aguila.server.runs.starting.start_request import StartRequest, StartResult
+from aguila.server.runs.thread_titles import derive_title
 from aguila.server.runs.viewers import Key
 from aguila.shield import run_shielded
 from aguila.store import Batch, Lease, NewRun, RunRecord
@@ -370,6 +371,8 @@ class RunStarter:
             claims=plan.claims if plan.replay is None else (),
             start=RunStart(first, sent, parent_run_id),
         )
+        if first.first == 1:
+            live.default_title = derive_title(prepared.input.messages)
         loader = RunContextLoader(
             environment=self._environment,
             live=live,
