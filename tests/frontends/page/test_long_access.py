@@ -102,7 +102,7 @@ def test_every_action_works_by_keyboard(server: AguilaProcess, open_page: Callab
     expect(chat.user_message("text please")).to_contain_text("3 / 3")
     chat.is_idle()
     press(page, "Rename", back=True)
-    expect(page.get_by_label("Title")).to_be_focused()
+    expect(page.get_by_label("Title", exact=True)).to_be_focused()
     page.keyboard.type("Renamed by keyboard")
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", name="Renamed by keyboard")).to_be_visible()

@@ -136,7 +136,7 @@ def test_threads_are_renamed_archived_and_listed(server: AguilaProcess, open_pag
     threads = chat.page.get_by_label("Threads", exact=True)
     expect(threads.get_by_role("link", name="help please")).to_be_visible()
     chat.page.get_by_role("button", name="Rename").click()
-    chat.page.get_by_label("Title").fill("Eagles")
+    chat.page.get_by_label("Title", exact=True).fill("Eagles")
     chat.page.get_by_role("button", name="Save").click()
     expect(threads.get_by_role("link", name="Eagles")).to_be_visible()
     chat.page.get_by_role("button", name="Archive", exact=True).click()

@@ -220,7 +220,7 @@ def test_the_page_fits_narrow_and_wide_windows(
     expect(chat.page.get_by_role("button", name="Threads")).to_be_visible(visible=width == 360)
     expect(chat.composer()).to_be_in_viewport()
     chat.page.get_by_role("button", name="Rename").click()
-    title = chat.page.get_by_label("Title").bounding_box()
+    title = chat.page.get_by_label("Title", exact=True).bounding_box()
     assert title is not None
     assert title["width"] > 100
     chat.page.keyboard.press("Escape")
