@@ -158,6 +158,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "max_upload": ("1002", 1002),
     "max_runs": ("1003", 1003),
     "max_runs_per_scope": ("1004", 1004),
+    "max_run_seconds": ("1011", 1011.0),
     "max_stored_bytes": ("1010", 1010),
     "keep_seconds": ("1005", 1005.0),
     "keep_threads": ("1006", 1006),
@@ -436,19 +437,18 @@ def test_logs_can_be_json(folder: Path) -> None:
         assert isinstance(ended["ms"], int)
 
 
-def test_on_sigterm_runs_may_finish_for_a_while_and_are_then_cancelled(folder: Path) -> None:
+def test_on_sigterm_runs_may_finish_for_a_while_and_are_then_stopped(folder: Path) -> None:
     with aguila_serve(folder, "aguila.cli.demo:agent", "--drain", "0.3") as server:
         with server.run(messages=asking("slow")) as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             server.process.send_signal(signal.SIGTERM)
-            *_, end, last = stream.rest()
-        assert end["type"] == "TEXT_MESSAGE_END"
-        assert last["outcome"] == {"type": "cancelled"}
+            last = stream.rest()[-1]
+        assert (last["type"], last["code"]) == ("RUN_ERROR", "server_stopped")
         assert server.process.wait(DEADLINE) in (0, -signal.SIGTERM)
         assert "INFO shutting down; runs in progress have 0.3 seconds to finish" in server.log
         assert "Traceback" not in server.log
     with aguila_serve(folder) as server:
-        assert server.status_of("thread", "run") == "cancelled"
+        assert server.status_of("thread", "run") == "error"
 
 
 def test_several_workers_share_the_file(folder: Path) -> None:
@@ -602,6 +602,26 @@ def test_with_reload_requests_get_503_until_the_agent_can_be_imported_again(
             assert answer.json() == {"error": {"code": "agent_not_loaded", "message": message}}
         write(AGENT.replace("Hello from here", "Mended"), 10)
         wait_until(lambda: _says(server, "Mended"))
+
+
+LOGS = """
+import logging
+
+async def agent(run):
+    logging.getLogger("mine").info("looked it up")
+    yield "Hello"
+"""
+
+
+@pytest.mark.parametrize("level", ["info", "warning"])
+def test_the_log_has_the_agents_own_records_from_the_level_that_was_asked_for(level: str, tmp_path: Path) -> None:
+    (tmp_path / "logs.py").write_text(LOGS)
+    with aguila_serve(tmp_path, "logs:agent", "--log-level", level) as server:
+        server.events()
+        if level == "info":
+            wait_until(lambda: "INFO run ended" in server.log)
+        server.terminate()
+        assert ("looked it up" in server.log, "INFO" in server.log) == (level == "info", level == "info")
 
 
 def test_help_is_readable_at_110_columns(monkeypatch: pytest.MonkeyPatch) -> None:

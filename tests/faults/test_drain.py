@@ -194,10 +194,10 @@ def test_a_store_that_comes_back_in_time_gets_the_end(folder: Path) -> None:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             with locked_store(folder):
                 server.process.send_signal(signal.SIGTERM)
-                wait_until(lambda: server.get("/healthz").status_code == 503)
+                wait_until(lambda: server.get("/readyz").status_code == 503)
         assert unstored(ended(server)) == []
     with opened(folder) as server:
-        assert server.status_of("waits", "waits") == "cancelled"
+        assert server.status_of("waits", "waits") == "error"
 
 
 def test_a_second_sigterm_ends_it_although_the_store_is_locked(folder: Path) -> None:
@@ -207,7 +207,7 @@ def test_a_second_sigterm_ends_it_although_the_store_is_locked(folder: Path) -> 
         stream.read_until("TEXT_MESSAGE_CONTENT")
         with locked_store(folder):
             server.process.send_signal(signal.SIGTERM)
-            wait_until(lambda: server.get("/healthz").status_code == 503)
+            wait_until(lambda: server.get("/readyz").status_code == 503)
             server.process.send_signal(signal.SIGTERM)
             assert terminal(stream.rest()) == []
             assert unstored(ended(server)) == [run_id]
@@ -240,7 +240,7 @@ def test_a_viewer_that_does_not_read_does_not_keep_the_process(
         for one in reading:
             one.result()
     with opened(folder) as server:
-        assert server.status_of("floods", "floods") == "cancelled"
+        assert server.status_of("floods", "floods") == "error"
 
 
 class Reader:

@@ -243,7 +243,7 @@ def test_while_draining_new_runs_are_refused_and_old_ones_can_be_watched() -> No
     with serving(app) as server, server.run() as first:
         first.read_until("TEXT_MESSAGE_CONTENT")
         server.call(app.begin_drain)
-        wait_until(lambda: server.get("/healthz").status_code == 503)
+        wait_until(lambda: server.get("/readyz").status_code == 503)
         answer = server.post("/", json=run_input("other", "other"))
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
         assert answer.headers["retry-after"] == "1"

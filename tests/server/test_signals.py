@@ -78,16 +78,16 @@ async def test_on_sigterm_runs_get_their_time_however_the_app_is_run(
             answer = server.post(path, json={"threadId": "new", "runId": "new", "messages": []})
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
             rest = long.rest()
-            assert types(rest) == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
-            assert rest[-1]["outcome"] == {"type": "cancelled"}
+            assert types(rest) == ["RUN_ERROR"]
+            assert rest[-1]["code"] == "server_stopped"
         output = server.output()
         assert server.process.returncode in (0, -signal.SIGTERM)
         assert "Traceback" not in output
     assert await outcomes(store) == {
         "unwatched short": "success",
-        "unwatched long": "cancelled",
+        "unwatched long": "error",
         "watched short": "success",
-        "watched long": "cancelled",
+        "watched long": "error",
     }
 
 
@@ -136,12 +136,12 @@ async def test_a_second_sigterm_ends_runs_and_streams_without_their_time(tmp_pat
         with server.run(run_id=run_id) as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             server.signal(signal.SIGTERM)
-            wait_until(lambda: server.get("/healthz").status_code == 503)
+            wait_until(lambda: server.get("/readyz").status_code == 503)
             server.signal(signal.SIGTERM)
-            assert types(stream.rest()) == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
+            assert [event.get("code") for event in stream.rest()] == ["server_stopped"]
         assert "Traceback" not in server.output()
         assert server.process.returncode in (0, -signal.SIGTERM)
-    assert await outcomes(store) == {"thread": "cancelled"}
+    assert await outcomes(store) == {"thread": "error"}
 
 
 # The handlers, in this process

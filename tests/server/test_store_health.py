@@ -160,9 +160,9 @@ def test_a_store_with_much_to_do_counts_as_working() -> None:
 
     store = Busy()
     with serving(App(talks, store=store, store_patience=0.05)) as server:
-        assert server.get("/healthz").status_code == 200
+        assert server.get("/readyz").status_code == 200
         store.gets_on = False
-        wait_until(lambda: server.get("/healthz").status_code == 503)  # a success counts for a second
+        wait_until(lambda: server.get("/readyz").status_code == 503)  # a success counts for a second
 
 
 def test_a_run_that_cannot_be_ended_does_not_keep_viewers_waiting() -> None:
@@ -252,7 +252,7 @@ def test_a_run_that_begins_ends_an_outage(caplog: pytest.LogCaptureFixture) -> N
     store = NoWrites()
     with serving(App(says_word, store=store)) as server, caplog.at_level(logging.WARNING, "aguila.server"):
         store.is_locked.set()
-        assert server.get("/healthz").status_code == 503
+        assert server.get("/readyz").status_code == 503
         store.is_locked.clear()
         server.events()
         assert "available again" in caplog.records[-1].getMessage()
@@ -264,7 +264,7 @@ def test_a_probe_is_answered_while_the_store_hangs() -> None:
             await asyncio.get_running_loop().create_future()
 
     with serving(App(says_word, store=Hanging(), store_patience=0.05)) as server:
-        assert server.get("/healthz").status_code == 503
+        assert server.get("/readyz").status_code == 503
 
 
 async def test_a_store_that_does_not_close_does_not_hold_up_the_shutdown(

@@ -86,12 +86,19 @@ _MESSAGES = {
 
 
 async def execute(
-    agent: Agent, context: RunContext, sink: Sink, services: Services, *, cancel_grace: float = 5.0
+    agent: Agent,
+    context: RunContext,
+    sink: Sink,
+    services: Services,
+    *,
+    cancel_grace: float = 5.0,
+    stop_error: Callable[[], RunFailed | None] = lambda: None,
 ) -> Ending:
     """Run an agent to its end. Put all events after RUN_STARTED into ``sink``; only the last is a terminal event.
 
     Cancelling this coroutine cancels the agent and ends the run as cancelled. The coroutine then returns as usual,
-    within ``cancel_grace`` seconds, or at once if it is cancelled again. Never raises an exception of the agent.
+    within ``cancel_grace`` seconds, or at once if it is cancelled again. If ``stop_error`` then returns an error, the
+    run ends with that error instead. Never raises an exception of the agent.
     """
     output = OutputMapper(context, sink)
     questions = Questions(context, output, services)
@@ -100,13 +107,14 @@ async def execute(
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(_outcome_of(driving, output, ended), name=f"aguila run {context.run_id}")
     cancelled = await _wait(task, ended, output, cancel_grace)
+    stopped = stop_error() if cancelled else None
     error = _error_of(task) if task.done() else None
     output.is_over = True  # branches that are still active can send no more
     try:
         has_asked = interrupts_in(error) or (error is None and questions.unanswered)
-        if context.is_stored and (has_asked or (cancelled and questions.has_unused_answers)):
+        if stopped is None and context.is_stored and (has_asked or (cancelled and questions.has_unused_answers)):
             await _record_branches(output, services)
-        ending = _End(context, sink, output, run, questions).write(error, cancelled)
+        ending = _End(context, sink, output, run, questions).write(error, cancelled, stopped)
         if ending.outcome != "error":
             _check_state(output.writer.state, context.max_state)
         return ending if run.title == context.title else dataclasses.replace(ending, title=run.title)
@@ -231,8 +239,8 @@ class _End:
         self._output = output
         self._run = run
 
-    def write(self, error: BaseException | None, cancelled: bool) -> Ending:
-        """Write the terminal event, or RUN_ERROR if it cannot be written."""
+    def write(self, error: BaseException | None, cancelled: bool, stopped: RunFailed | None) -> Ending:
+        """Write the terminal event, or RUN_ERROR if it cannot be written. ``stopped`` is why the run was cancelled."""
         output = self._output
         if output.failure is not None:
             return self._fail(output.failure)
@@ -242,7 +250,7 @@ class _End:
             if cancelled and output.ending is None:
                 if error is not None and not isinstance(error, asyncio.CancelledError):
                     self._log("the agent failed while it was being cancelled", error)
-                return self._cancel()
+                return self._cancel() if stopped is None else self._fail(stopped)
             asked = interrupts_in(error)
             if asked or (error is None and self._questions.unanswered):
                 if error is None:
@@ -347,11 +355,11 @@ class _End:
             message = f"{_MESSAGES[code]} Reference: {reference}"
             if self._context.debug:
                 message += f" ({traceback.format_exception_only(cause)[-1].strip()})"
-        if is_deliberate:  # the agent chose to fail: its traceback would only show where
+        if is_deliberate:  # the agent or the server chose to fail it: a traceback would only show where
             log_event(
                 _log,
                 logging.WARNING,
-                f"the agent failed the run: {message}",
+                f"the run failed: {message}",
                 thread=self._context.thread_id,
                 run=self._context.run_id,
                 code=code,

@@ -74,7 +74,16 @@ class CannotServe(Exception):
     """The target cannot be served; the message is for the user."""
 
 
-def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs: bool, open_page: bool = False) -> None:
+def serve(
+    serving: Serving,
+    *,
+    port: int,
+    workers: int,
+    reload: bool,
+    json_logs: bool,
+    log_level: str = "info",
+    open_page: bool = False,
+) -> None:
     """Serve until a signal. Raise ``CannotServe``."""
     os.environ[_ENVIRONMENT] = msgspec.json.encode(serving).decode()
     app = build()  # workers build their own; here it shows errors before anything is started
@@ -99,7 +108,7 @@ def serve(serving: Serving, *, port: int, workers: int, reload: bool, json_logs:
         http=BoundedHTTPProtocol,
         access_log=False,
         server_header=False,
-        log_config=log_config(as_json=json_logs),
+        log_config=log_config(as_json=json_logs, level=log_level),
         timeout_graceful_shutdown=math.ceil(app.drain) + 10,
     )
     typer.echo(welcome(serving, app, listener.getsockname()[1]))

@@ -29,7 +29,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     that one address without credentials has started there, loopback addresses excepted. ``held`` is what one run may
     hold back with ``App(one_text_at_a_time=True)``. ``unsent`` is the total size of the pieces of documents and files
     that are held for readers; further requests are refused (503). A reader that accepts nothing for ``write_seconds``
-    is disconnected.
+    is disconnected. A run that takes longer than ``run_seconds`` ends with RUN_ERROR ``run_timeout``.
 
     Quotas of storage refuse a run or an upload (507); a run that has begun is never cut. ``threads_per_scope``,
     ``files_per_scope`` and ``bytes_per_scope`` are for each scope, ``threads``, ``files`` and ``bytes`` for all scopes
@@ -54,6 +54,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     held: int = 256 * 1024
     unsent: int = 64 * 1024 * 1024
     write_seconds: float = 60.0
+    run_seconds: float | None = None
     threads_per_scope: int | None = None
     files_per_scope: int | None = None
     bytes_per_scope: int | None = None
@@ -70,6 +71,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(self.upload_types, str):  # a string would be read as a list of letters
             value = self.upload_types
             raise ValueError(f"upload_types is the string {value!r}; use a tuple: upload_types=({value!r},)")
+        if self.run_seconds is not None and self.run_seconds <= 0:
+            raise ValueError(f"run_seconds is {self.run_seconds!r}; use a positive number, or None for no limit")
 
     def may_exceed(self, size: int) -> bool:
         """Return whether a body of this size needs ``check_raw``. A shorter one is checked after it is decoded."""

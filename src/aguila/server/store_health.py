@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from time import monotonic
 
 _log = logging.getLogger("aguila.server")
 
 
 class StoreHealth:
-    """Whether the last use of the store failed."""
+    """Whether the last use of the store failed.
 
-    def __init__(self) -> None:
+    ``are_appends_waiting`` returns whether appends of runs that began before a time still wait for the store.
+    """
+
+    def __init__(self, are_appends_waiting: Callable[[float], bool] = lambda _: False) -> None:
+        self._are_appends_waiting = are_appends_waiting
         self._failing_since: float | None = None
         self._last_failure = 0.0
 
@@ -28,7 +33,9 @@ class StoreHealth:
             _log.warning("the store is unavailable: %s", error)
 
     def record_success(self, started_at: float) -> None:
-        """Record a write that began at ``started_at``. It ends the outage if no call has failed since then."""
-        if self._failing_since is not None and started_at >= self._last_failure:
+        """Record a write that began at ``started_at``. It ends the outage unless a call failed or an append waits."""
+        if self._failing_since is None or started_at < self._last_failure:
+            return
+        if not self._are_appends_waiting(started_at):
             _log.warning("the store is available again after %d seconds", monotonic() - self._failing_since)
             self._failing_since = None

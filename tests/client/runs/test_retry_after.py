@@ -44,7 +44,17 @@ def test_only_a_pause_that_is_short_enough_is_made():
     assert policy.asked_pause(None) is None
 
 
-@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("status", [502, 504])
+def test_a_run_that_a_proxy_could_not_deliver_is_sent_again_under_the_same_id(twin, status):
+    bad_gateway = Answer([b"<html>Bad Gateway</html>"], status, "text/html")
+    with ScriptedServer(bad_gateway, bad_gateway, run_of(*text_message_json("m", "Hello"))) as server:
+        client = twin.client(server.url, reconnect=Reconnect(initial=0.01))
+        assert twin.result(client.thread().run("Hi")).text == "Hello"
+        assert len({asked.body for asked in server.requests}) == 1
+        assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
 def test_a_run_that_is_refused_for_now_is_asked_for_again_under_the_same_id(twin, status):
     with ScriptedServer(
         rejection(status, "0"), rejection(status, "0"), run_of(*text_message_json("m", "Hello"))
@@ -55,7 +65,9 @@ def test_a_run_that_is_refused_for_now_is_asked_for_again_under_the_same_id(twin
         assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize(("status", "after"), [(503, None), (503, "31"), (429, "later"), (500, "0"), (409, "0")])
+@pytest.mark.parametrize(
+    ("status", "after"), [(503, None), (503, "31"), (502, "31"), (429, "later"), (500, "0"), (409, "0")]
+)
 def test_what_does_not_say_when_or_says_too_late_is_a_rejection(twin, status, after):
     with ScriptedServer(rejection(status, after), run_of()) as server:
         with pytest.raises(HTTPRejected) as caught:

@@ -61,14 +61,14 @@ def assert_refused(worker: Worker, thread_id: str) -> None:
     answer = worker.post("/", json=act("talk", thread_id, count=1))
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
     assert answer.headers["retry-after"] == "1"
-    assert worker.get("/healthz").status_code == 503
+    assert worker.get("/readyz").status_code == 503
 
 
 def assert_works(worker: Worker, thread_id: str, run_id: str = "afterwards") -> None:
     with worker.stream("POST", "/", json=act("talk", thread_id, run_id, count=3)) as stream:
         assert stream.status == 200, stream.response.read()
         assert stream.rest()[-1]["outcome"] == {"type": "success"}
-    assert worker.get("/healthz").status_code == 200
+    assert worker.get("/readyz").status_code == 200
 
 
 def check_log_of_viewer(worker: Worker, viewer: Viewer) -> int:

@@ -223,11 +223,11 @@ def test_a_store_that_cannot_begin_a_run_is_503_and_the_server_works_again(tmp_p
         lock.execute("BEGIN IMMEDIATE")
         answer = server.post("/", json=run_input(run_id="2"))
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "store_unavailable")
-        assert server.get("/healthz").status_code == 503
+        assert server.get("/readyz").status_code == 503
         lock.execute("ROLLBACK")
         lock.close()
         assert server.events(run_id="2")[-1]["type"] == "RUN_FINISHED"
-        assert server.get("/healthz").status_code == 200
+        assert server.get("/readyz").status_code == 200
 
 
 def test_a_database_locked_in_the_middle_of_a_run_ends_it_and_nothing_else(tmp_path: Path) -> None:

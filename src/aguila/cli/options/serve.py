@@ -41,6 +41,7 @@ APP_OPTIONS: Final = {
     "max_upload": "limits.upload",
     "max_runs": "limits.runs",
     "max_runs_per_scope": "limits.runs_per_scope",
+    "max_run_seconds": "limits.run_seconds",
     "max_stored_bytes": "limits.anonymous_bytes",
     "keep_seconds": "retention.max_age",
     "keep_threads": "retention.max_threads",
@@ -85,6 +86,9 @@ def serve(
     ] = 8000,
     workers: Annotated[int, _option(_SERVER, "Processes that share the store.", min=1, metavar="N")] = 1,
     reload: Annotated[bool, _flag(_SERVER, "Restart when code changes.", "--reload")] = False,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], _option(_SERVER, "Lowest level of log lines.", metavar="LEVEL")
+    ] = "info",
     json_logs: Annotated[bool, _flag(_SERVER, "Write log lines as JSON.", "--json-logs")] = False,
     debug: Annotated[bool, _flag(_SERVER, "Send the text of exceptions to clients.", "--debug")] = False,
     name: Annotated[str | None, _option(_SERVER, "Agent name in /capabilities.")] = None,
@@ -216,6 +220,10 @@ def serve(
     max_runs_per_scope: Annotated[
         int, _option(_LIMITS, "Concurrent runs of one scope, in all processes.", min=1, metavar="N")
     ] = 100,
+    max_run_seconds: Annotated[
+        float | None,
+        _option(_LIMITS, "Longest run. Beyond it, the run ends with an error.", min=0.1, metavar="SECONDS"),
+    ] = None,
     max_stored_bytes: Annotated[
         int,
         _option(_LIMITS, "Total size of threads and files. Beyond it, new runs are refused.", min=1, metavar="BYTES"),
@@ -246,7 +254,9 @@ def serve(
         upstream_headers=_headers(upstream_header or ()),
     )
     try:
-        serving.serve(what, port=port, workers=workers, reload=reload, json_logs=json_logs, open_page=open)
+        serving.serve(
+            what, port=port, workers=workers, reload=reload, log_level=log_level, json_logs=json_logs, open_page=open
+        )
     except serving.CannotServe as error:
         typer.echo(f"aguila serve: {error}", err=True)
         raise typer.Exit(1) from None

@@ -54,8 +54,8 @@ class LineFormatter(logging.Formatter):
         return "\n".join([f"    {escape_text(line)}" for line in super().formatException(ei).splitlines()])
 
 
-def log_config(*, as_json: bool) -> dict[str, Any]:
-    """Return the logging configuration: ours from INFO, uvicorn's from WARNING, all to stderr.
+def log_config(*, as_json: bool, level: str = "info") -> dict[str, Any]:
+    """Return the logging configuration: all records from ``level``, uvicorn's at least from WARNING, to stderr.
 
     Errors of python-multipart are responses to clients, and are not logged.
     """
@@ -70,9 +70,8 @@ def log_config(*, as_json: bool) -> dict[str, Any]:
         "formatters": {"line": {"()": "aguila.cli.output.logs.JSONFormatter"} if as_json else text},
         "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "loggers": {
-            "aguila": {"level": "INFO"},
-            "uvicorn": {"level": "WARNING"},
+            "uvicorn": {"level": "ERROR" if level == "error" else "WARNING"},
             "python_multipart": {"level": "CRITICAL"},
         },
-        "root": {"level": "WARNING", "handlers": ["stderr"]},
+        "root": {"level": level.upper(), "handlers": ["stderr"]},
     }

@@ -12,8 +12,9 @@ class Reconnect(msgspec.Struct, frozen=True, kw_only=True):
 
     ``attempts`` without progress are made; every event that arrives resets the count. The pauses grow from ``initial``
     by ``factor`` up to ``longest`` seconds, each shortened at random by up to one half. A ``Retry-After`` of at most
-    ``patience`` seconds is obeyed: the pause is at least that long, and a run that is refused with 429 or 503 is sent
-    again. Otherwise the refusal is raised as ``HTTPRejected``.
+    ``patience`` seconds is obeyed: the pause is at least that long, and a run that is refused with 429, 502, 503 or 504
+    is sent again. A 502 or 504 without ``Retry-After`` counts as a broken stream. Otherwise the
+    refusal is raised as ``HTTPRejected``.
     """
 
     attempts: int = 8

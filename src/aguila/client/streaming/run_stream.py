@@ -49,6 +49,9 @@ _MAX_PARSED = 2 * LARGE_JSON
 _MAX_BODY = 1 << 20  # bytes of a response that is not a stream
 _RETRIABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
 _NOT_STARTED = frozenset({429, 503})  # the request was not carried out, and Retry-After says when to send it again
+_FROM_PROXIES = frozenset(
+    {502, 504}
+)  # a proxy did not reach the server, or lost it; the run id makes it safe to repeat
 _LOG_HEADERS: dict[str, str | None] = {"Accept": SSE_MEDIA_TYPE, "Content-Type": None}
 
 
@@ -148,15 +151,17 @@ class RunStream:
     # Opening
 
     def _open_when_accepted(self, request: Request) -> Program[ResponseReader]:
-        """Send the request, and again after a ``Retry-After`` that the policy obeys."""
+        """Send the request, and again after a ``Retry-After`` that the policy obeys, or if a proxy lost the server."""
         policy, attempts = self._settings.reconnect, 0
         while True:
             try:
                 return (yield from self._open(request))
             except HTTPRejected as error:
-                if policy is None or attempts >= policy.attempts or error.status not in _NOT_STARTED:
+                if policy is None or attempts >= policy.attempts or error.status not in _NOT_STARTED | _FROM_PROXIES:
                     raise
                 pause = policy.asked_pause(error)
+                if error.retry_after is None and error.status in _FROM_PROXIES:
+                    pause = policy.delay(attempts, self._settings.random())
                 if pause is None:
                     raise
             yield from self._sleep(pause)

@@ -47,7 +47,7 @@ class CopilotKit:
         return segments[count:] if list(segments[:count]) == self._parts else None
 
 
-_APP_ROUTES: Final = frozenset({"agents", "capabilities", "connect", "files", "healthz", "threads"})
+_APP_ROUTES: Final = frozenset({"agents", "capabilities", "connect", "files", "healthz", "readyz", "threads"})
 
 
 def to_error_response(refusal: Rejected) -> tuple[int, bytes]:

@@ -18,7 +18,7 @@ from aguila.server.copilotkit.mount import CopilotKit, to_error_response
 from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
 from aguila.server.errors import Disconnected, Rejected
 from aguila.server.http.head_limits import check_head
-from aguila.server.http.responses import BufferedResponse, Receive, Response, header_list
+from aguila.server.http.responses import BufferedResponse, Receive, Response, header_list, json_response
 from aguila.server.http.routes import find_route, path_segments, split_agent
 from aguila.server.page.files import PageFiles
 from aguila.server.request import Request
@@ -68,6 +68,8 @@ class Dispatcher:
         except StoreUnavailable as error:
             if service is not None:
                 service.runs.store_health.record_failure(error)
+            elif path_segments(scope) == ["healthz"]:  # it says only that the process answers
+                return json_response({"status": "ok"})
             else:
                 _log.warning("the app cannot start: %s", error)
             message = "the store is unavailable; try again in a second"

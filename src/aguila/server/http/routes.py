@@ -34,10 +34,15 @@ async def list_agents(service: Service, exchange: Exchange) -> Response:
 
 
 async def check_health(service: Service, exchange: Exchange) -> Response:
-    """``GET /healthz``: 200 if the store can write, 503 if it cannot or the server drains."""
-    await service.check_store()
+    """``GET /healthz``: 200 if this process answers. A store outage must not restart it: its runs may survive."""
+    return json_response({"status": "ok"}, exchange.headers)
+
+
+async def check_readiness(service: Service, exchange: Exchange) -> Response:
+    """``GET /readyz``: 200 if the server takes new runs and its store can append; 503 otherwise."""
     if service.runs.is_draining:
         raise draining_error()
+    await service.check_store()
     return json_response({"status": "ok"}, exchange.headers)
 
 
@@ -102,6 +107,7 @@ ROUTES: Final = (
         needs_owner=frozenset({"GET", "DELETE"}),
     ),
     Route(("healthz",), {"GET": check_health}, is_public=True),
+    Route(("readyz",), {"GET": check_readiness}, is_public=True),
     Route(("agents",), {"GET": list_agents}),
 )
 

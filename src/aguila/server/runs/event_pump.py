@@ -208,6 +208,10 @@ class EventPump:
         """Return whether an append has been waiting since this time, and the store has written nothing meanwhile."""
         return self._flushing is not None and max(self._flushed_at, self._store.wrote_at) <= since
 
+    def is_waiting(self, since: float) -> bool:
+        """Return whether an append that began before this time has not ended."""
+        return self._flushing is not None and self._flushed_at < since
+
     async def end(self) -> None:
         """Start no further append, and wait for the current one. An append that was only scheduled is not made."""
         self._has_ended = True

@@ -61,7 +61,7 @@ class Maintenance:
         return [asyncio.create_task(one, name=name) for name, one in work.items()]
 
     async def check_store(self) -> None:
-        """Raise ``StoreUnavailable`` unless the store can write within a short time."""
+        """Raise ``StoreUnavailable`` unless the store can append within a short time, and no append waits for it."""
         began = time.monotonic()
         seconds = min(_PROBE_TIMEOUT, self._settings.store_patience)
         try:
@@ -71,6 +71,8 @@ class Maintenance:
             if self._store.wrote_at <= began:  # otherwise it is only busy
                 raise StoreUnavailable(f"the store wrote nothing for {seconds:g} seconds") from None
         self._store_health.record_success(began)
+        if self._store_health.is_failing:
+            raise StoreUnavailable("the store has failed, and events of runs still wait for it")
 
     async def _repeat(self, seconds: float, work: Callable[[], Awaitable[Any]], failure: str) -> None:
         """Do work every so many seconds. ``failure`` is logged when it raises an unexpected error."""

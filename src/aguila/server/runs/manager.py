@@ -52,7 +52,7 @@ class Runs:
         self.projections = Projections(
             store, history=settings.history, unknown_history=settings.unknown_history, warn=warn
         )
-        self.store_health = StoreHealth()
+        self.store_health = StoreHealth(self._are_appends_waiting)
         self.capacity = Capacity(settings.limits)
         self.quotas = StorageQuotas(settings.limits)
         self.owner = new_id()
@@ -102,6 +102,9 @@ class Runs:
         """Whether no new runs are admitted."""
         return self.capacity.draining.is_set()
 
+    def _are_appends_waiting(self, since: float) -> bool:
+        return any(live.is_waiting_for_store(since) for live in self.live.values())
+
     # Opening and draining
 
     async def open(self) -> None:
@@ -114,7 +117,7 @@ class Runs:
         self.capacity.draining.set()
 
     async def drain(self) -> None:
-        """Refuse new runs, let the running ones finish for a while, then cancel them.
+        """Refuse new runs, let the running ones finish for a while, then end them with RUN_ERROR ``server_stopped``.
 
         A run whose end cannot be stored within ``store_patience`` is abandoned. The next process that opens the store
         ends it.
@@ -123,7 +126,7 @@ class Runs:
         self.stop_admission()
         await self._wait_until_empty(settings.drain)
         for live in [*self.live.values(), *self._unstored]:
-            live.cancel()
+            live.fail("The server stopped before the run had ended.", "server_stopped")
         await self._wait_until_empty(settings.cancel_grace + settings.store_patience)
         await self._cancel_tasks()
 

@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -17,7 +18,7 @@ from aguila.agent.context import Ending, RunContext
 from aguila.agent.executor import execute
 from aguila.codec import encode, encode_event
 from aguila.codec.logs import RunLogContext, log_event
-from aguila.errors import StaleLease, StoreError, StoreUnavailable
+from aguila.errors import RunFailed, StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import RunAgentInput, RunErrorEvent, replace
 from aguila.server.errors import Rejected
 from aguila.server.files import resolve_file
@@ -57,9 +58,9 @@ class LiveRun:
     """
 
     __slots__ = (
-        "_claims", "_end_ids", "_environment", "_failure_event", "_grace_timer", "_has_ended", "_is_cancelling",
-        "_is_driving", "_loop", "_pump", "_start", "_store", "cancel_listener", "default_title", "ended", "lease",
-        "root_run_id", "session", "task", "viewers",
+        "_claims", "_closing_at", "_end_ids", "_environment", "_failure_event", "_grace_timer", "_has_ended",
+        "_is_cancelling", "_is_driving", "_loop", "_pump", "_start", "_stop_error", "_store", "cancel_listener",
+        "default_title", "ended", "lease", "root_run_id", "session", "task", "viewers",
     )  # fmt: skip
 
     update_task = None
@@ -85,6 +86,8 @@ class LiveRun:
         self._is_cancelling = False
         self._is_driving = False
         self._has_ended = False
+        self._stop_error: RunFailed | None = None
+        self._closing_at = inf  # when the current append of the end began
         self._pump: EventPump | None = None
         self.lease = lease
         self.root_run_id = root_run_id
@@ -140,17 +143,23 @@ class LiveRun:
         ending: Ending | None = None
         pump = self.pump
         began = self._loop.time()
+        limit = self._environment.settings.limits.run_seconds
+        timer = None if limit is None else self._loop.call_later(limit, self._stop_overdue, limit)
         self._log_event("run started")
         try:
             try:
                 context = await load()
                 del load
                 self._is_driving = True
-                if self._is_cancelling and pump.store_error is None:  # before it began: the agent is not called
+                if self._stop_error is not None:  # before it began: the agent is not called
+                    self._failure_event = _encode_error(self._stop_error.message, self._stop_error.code)
+                elif self._is_cancelling and pump.store_error is None:
                     pump.put(context.writer.cancel())
                     ending = Ending(outcome="cancelled", session=context.session)
                 elif not self._is_cancelling:
-                    ending = await execute(agent, context, pump, self, cancel_grace=cancel_grace)
+                    ending = await execute(
+                        agent, context, pump, self, cancel_grace=cancel_grace, stop_error=lambda: self._stop_error
+                    )
                 self._end_ids = _find_end_ids(context)
             except StoreUnavailable as error:
                 pump.stop(error)
@@ -168,6 +177,8 @@ class LiveRun:
             raise
         finally:
             self._has_ended = True
+            if timer is not None:
+                timer.cancel()
             if self._grace_timer is not None:
                 self._grace_timer.cancel()
             if self.cancel_listener is not None:
@@ -194,6 +205,7 @@ class LiveRun:
         delay = 0.05
         while True:
             is_stored = False
+            self._closing_at = time.monotonic()
             try:
                 batch = await self._store.append(self.lease, events, end=end)
                 is_stored = True
@@ -208,6 +220,7 @@ class LiveRun:
                 self._environment.store_health.record_failure(error)
                 end = replace(end, projection=None)  # readers compute it from the log
             finally:
+                self._closing_at = inf
                 if self._start is not None and not is_stored:
                     self._environment.projections.forget(self.lease.scope, self.lease.thread_id)
                 if report is not None:
@@ -274,6 +287,19 @@ class LiveRun:
         self._is_cancelling = True
         if self.task is not None and self._is_driving:
             self.task.cancel()
+
+    def fail(self, message: str, code: str) -> None:
+        """Stop the agent; the run ends with RUN_ERROR. Does nothing if the run is being cancelled or has ended."""
+        if not self._is_cancelling and not self._has_ended:
+            self._stop_error = RunFailed(message, code=code)
+            self.cancel()
+
+    def _stop_overdue(self, seconds: float) -> None:
+        self.fail(f"The run took longer than the {seconds:g} seconds that this server allows.", "run_timeout")
+
+    def is_waiting_for_store(self, since: float) -> bool:
+        """Return whether an append of this run that began before a time has not ended."""
+        return self._closing_at < since or (self._pump is not None and self._pump.is_waiting(since))
 
     def lose_lease(self, error: StaleLease) -> None:
         """Stop the agent and write nothing more: another process ends the run."""
@@ -366,7 +392,7 @@ def _find_end_ids(context: RunContext) -> frozenset[str] | None:
     return None if end is None else frozenset([end])
 
 
-def _encode_error(message: str, code: str) -> bytes:
+def _encode_error(message: str, code: str | None) -> bytes:
     return encode_event(RunErrorEvent(message=message, code=code))
 
 

@@ -62,6 +62,14 @@ class Append:
     size: int = 0
 
 
+@dataclass(slots=True, eq=False)
+class _Check:
+    """One call of ``Appends.check``."""
+
+    future: asyncio.Future[None]
+    size: int = 0
+
+
 @dataclass(slots=True)
 class _Group:
     """The appends of one run in a flush. ``is_repeated``: an earlier attempt may have been committed."""
@@ -99,7 +107,7 @@ class Appends:
         self._publish = publish
         self._notify = notify
         self._session = Session(database)
-        self._lane: Lane[Append] = Lane(self._flush)
+        self._lane: Lane[Append | _Check] = Lane(self._flush)
         self._positions: dict[Lease, Position] = {}
 
     def append(
@@ -114,6 +122,13 @@ class Appends:
         size = size_of_rows(rows) + (0 if end is None else end.size)
         future: asyncio.Future[Batch] = asyncio.get_running_loop().create_future()
         return self._lane.submit(Append(lease, events, rows, end, projection, future, size))
+
+    async def check(self) -> None:
+        """Append nothing, after the appends that wait: with their connection, and the locks on their tables.
+
+        Raises ``StoreUnavailable``.
+        """
+        await self._lane.submit(_Check(asyncio.get_running_loop().create_future()))
 
     def own(self, lease: Lease, thread: int, run: int, last: int) -> None:
         """Record a lease that this process has just got."""
@@ -140,12 +155,24 @@ class Appends:
 
     # One flush
 
-    async def _flush(self, items: list[Append]) -> None:
-        for part in _split_after_ends(items):
+    async def _flush(self, items: list[Append | _Check]) -> None:
+        for part in _split_after_ends([item for item in items if isinstance(item, Append)]):
             try:
                 await self._write(part)
             except Exception as error:  # noqa: BLE001 - it becomes the outcome of the appends
                 _fail(part, error)
+        checks = [item for item in items if isinstance(item, _Check)]
+        if checks:
+            await self._answer(checks)
+
+    async def _answer(self, checks: Sequence[_Check]) -> None:
+        try:
+            await self._session.fetch(self._database.sql(APPEND), *_arguments(None, []))
+        except Exception as error:  # noqa: BLE001 - it becomes the outcome of the checks
+            _fail(checks, unavailable(error) if is_outage(error) else convert(error, writes=True))
+        for check in checks:
+            if not check.future.done():
+                check.future.set_result(None)
 
     async def _write(self, items: Sequence[Append]) -> None:
         deadline = time.monotonic() + self._database.patience
@@ -316,7 +343,7 @@ def _states(rows: Sequence[Any], leases: Sequence[Lease]) -> dict[Lease, _State]
 
 def _split_after_ends(items: Sequence[Append]) -> list[list[Append]]:
     """Cut a list of appends before each append to a run that an earlier one closes."""
-    parts: list[list[Append]] = [[]]
+    parts: list[list[Append]] = [[]] if items else []
     ended: set[Lease] = set()
     for item in items:
         if item.lease in ended:
@@ -328,7 +355,7 @@ def _split_after_ends(items: Sequence[Append]) -> list[list[Append]]:
     return parts
 
 
-def _fail(items: Sequence[Append], error: Exception) -> None:
+def _fail(items: Sequence[Append | _Check], error: Exception) -> None:
     for item in items:
         if not item.future.done():
             item.future.set_exception(error)

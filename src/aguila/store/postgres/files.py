@@ -79,7 +79,6 @@ async def put(
         view = memoryview(data)
         for part, start in enumerate(range(0, len(view), PART)):
             await db.execute(sql(_INSERT_PART), key, part, bytes(view[start : start + PART]))
-            database.note_write()
     elif thread_id is None:
         await db.execute(sql(_KEEP), scope, blob.blob_id)
     if thread_id is not None:
@@ -128,7 +127,6 @@ async def read_parts(database: Database, db: Any, key: int, size: int) -> bytes:
     for start in range(0, -(-size // PART), _AT_ONCE):
         for row in await db.fetch(database.sql(PARTS), key, start, start + _AT_ONCE):
             content.write(row[0])
-            database.note_write()
     return content.getvalue()
 
 

@@ -150,7 +150,9 @@ class PostgresStore(Store):
         return -inf if engine is None else engine.database.wrote_at
 
     async def check(self) -> None:
-        await thread_writes.check(self._engine.get().database)
+        engine = self._engine.get()
+        await engine.appends.check()
+        await thread_writes.check(engine.database)
 
     # Runs
 

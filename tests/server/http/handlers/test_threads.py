@@ -164,10 +164,10 @@ def test_a_full_store_is_not_healthy() -> None:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         with server.run(thread_id="second") as second:
             assert second.status == 503
-        assert server.get("/healthz").status_code == 503
+        assert server.get("/readyz").status_code == 503
         agent.gate("run").open()
         stream.rest()
-        wait_until(lambda: server.get("/healthz").status_code == 200)  # the check before it counts for a second
+        wait_until(lambda: server.get("/readyz").status_code == 200)  # the check before it counts for a second
 
 
 def test_the_status_of_a_run_has_its_place_in_the_log(store: Any) -> None:
@@ -398,6 +398,7 @@ def test_head_is_get_without_the_body(store: Any) -> None:
         stored = server.post("/files", content=b"12345", headers={"content-type": "image/png"}).json()
         for path in (
             "/healthz",
+            "/readyz",
             "/capabilities",
             "/threads",
             "/threads/thread",
@@ -438,12 +439,12 @@ def test_health_is_checked_at_most_once_a_second() -> None:
     with serving(App(echo, store=store)) as server:
         before = store.checks
         began = time.monotonic()
-        assert {server.get("/healthz").status_code for _ in range(50)} == {200}
+        assert {server.get("/readyz").status_code for _ in range(50)} == {200}
         assert store.checks - before <= 1 + (time.monotonic() - began)
         store.is_broken = True
-        wait_until(lambda: server.get("/healthz").status_code == 503)
+        wait_until(lambda: server.get("/readyz").status_code == 503)
         before, began = store.checks, time.monotonic()
-        assert {server.get("/healthz").status_code for _ in range(50)} == {503}
+        assert {server.get("/readyz").status_code for _ in range(50)} == {503}
         assert store.checks - before <= 2 + (time.monotonic() - began)
 
 

@@ -285,12 +285,10 @@ class Database:
         # Behind a pooler, two messages outside a transaction may reach two servers.
         call = in_transaction if isolation is not None or self.is_pooled else use
         async with self._acquire() as db:
-            result = await self.guard(db, call(db), size)
-        self.note_write()
-        return result
+            return await self.guard(db, call(db), size)
 
     def note_write(self) -> None:
-        """Record that the server has just answered."""
+        """Record that the server has just answered a lane. Other statements may work while the log is locked."""
         self.wrote_at = time.monotonic()
 
     async def guard(self, db: Any, call: Awaitable[T], size: int = 0) -> T:
