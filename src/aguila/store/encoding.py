@@ -75,6 +75,16 @@ def size_of_details(title: str | None, metadata: bytes | None) -> int:
     return len((title or "").encode()) + len(metadata or b"")
 
 
+def size_with_index(title: str | None, metadata: bytes | None) -> int:
+    """Return the bytes of a thread's title and metadata, and of the index of the metadata, about."""
+    index = sum(_INDEX_ROW + len(name) + len(value) for name, value in list_members(metadata))
+    return size_of_details(title, metadata) + index
+
+
+_INDEX_ROW: Final = 32
+"""Bytes of a row of the index, besides the name and the value."""
+
+
 def list_members(metadata: bytes | None) -> set[tuple[str, str]]:
     """Return the name and the indexed value of each member of a metadata object.
 

@@ -11,7 +11,7 @@ from builders import user_json
 from cpu_bounds import allowed, frozen_heap
 from faults.kit import scaled
 from in_process import Reader, Slices
-from serving import Held, Server, check_valid, run_input, serving, text_of, types
+from serving import Background, Held, Server, check_valid, run_input, serving, text_of, types
 from waiting import wait_until
 
 from aguila import App
@@ -683,3 +683,17 @@ def test_limits_are_those_of_the_app(transport: Any) -> None:
                 assert (answer.status_code, answer.json()["error"]) == (429, "Too many runs")
             agent.gate("r").open()
             running.rest()
+
+
+def test_stop_through_another_agent_does_not_withdraw_a_queued_run() -> None:
+    held = Held()
+    held.gate("r2").open()
+    app = make(held, busy="queue")
+    with serving(app) as server, server.run(thread_id="t", run_id="r1") as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with Background(lambda: server.events(thread_id="t", run_id="r2")) as second:
+            wait_until(lambda: app._service is not None and app._service.runs.capacity.total == 2)
+            assert Rest(server).stop("research", "t", {"runId": "r2"}).json()["stopped"] is False
+            held.gate("r1").open()
+            assert second.result()[-1]["outcome"] == {"type": "success"}
+    assert held.calls == ["r1", "r2"]

@@ -170,6 +170,25 @@ def test_a_chain_under_the_run_id_that_asked_and_each_request_repeated(store: An
     assert answers == ["done"]
 
 
+def test_an_answer_that_names_another_question_is_refused(store: Any) -> None:
+    paid: list[Any] = []
+
+    async def pays(run: Any) -> Any:
+        paid.append((run.thread_id, await run.ask("Pay?")))
+        yield "Paid."
+
+    with serving(App(pays, store=store)) as server:
+        (other,) = interrupts_of(server.events(thread_id="other", run_id="r1", messages=HELLO))
+        (own,) = interrupts_of(server.events(run_id="r1", messages=HELLO))
+        for event in (other, {**own, "id": "invented"}, json.dumps(other)):
+            props = command(True, interruptEvent=event)
+            assert refusal(server, run_id="r2", messages=HELLO, forwardedProps=props) == (422, "interrupt_foreign")
+        assert paid == []
+        props = command(True, interruptEvent=own)
+        assert text_of(server.events(run_id="r2", messages=HELLO, forwardedProps=props)) == "Paid."
+    assert paid == [("thread", True)]
+
+
 def test_after_a_run_error_and_a_restart_the_same_command_tries_again(tmp_path: Path) -> None:
     failures = [1]
     paid: list[int] = []

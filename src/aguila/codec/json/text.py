@@ -156,10 +156,19 @@ def _refuse_constant(name: str) -> NoReturn:
 def encode_surrogates(obj: Any) -> bytes:
     """Encode an object that contains lone surrogates: they are written as escapes."""
     try:
-        text = json.dumps(msgspec.to_builtins(obj), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        text = json.dumps(
+            msgspec.to_builtins(obj, enc_hook=_read_raw), ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        )
     except (ValueError, TypeError, RecursionError) as error:
         raise EncodeError(str(error)) from None
     return text.encode("utf-8", "backslashreplace")
+
+
+def _read_raw(value: Any) -> Any:
+    """Return the value of a ``msgspec.Raw``, which ``to_builtins`` does not convert. Raises for other objects."""
+    if isinstance(value, msgspec.Raw):
+        return json.loads(bytes(value))
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def replace_surrogates(value: Any) -> Any:
@@ -169,11 +178,18 @@ def replace_surrogates(value: Any) -> Any:
 
 def refuse_non_finite(obj: Any) -> None:
     """Raise ``EncodeError`` with the path of the first NaN or Infinity in an object that is otherwise writable."""
-    value = msgspec.to_builtins(obj)
+    value = msgspec.to_builtins(obj, enc_hook=_skip_raw)
     try:
         _write_finite(value)
     except ValueError:
         refuse_non_finite_numbers(value)
+
+
+def _skip_raw(value: Any) -> Any:
+    """Return null for a ``msgspec.Raw``, which is JSON already. Raises for other objects."""
+    if isinstance(value, msgspec.Raw):
+        return None
+    raise TypeError(f"Encoding objects of type {type(value).__name__} is unsupported")
 
 
 def refuse_non_finite_numbers(value: Any, path: str = "") -> None:

@@ -105,11 +105,13 @@ async def stop(service: Service, exchange: Exchange) -> Response:
 async def _stop(service: Service, exchange: Exchange, thread_id: str, run_id: str | None) -> bool:
     """Cancel the running run of a thread, if it is ``run_id`` or was derived from it. Return whether there was one."""
     runs, scope = service.runs, exchange.scope
-    if run_id is not None and await runs.withdraw(scope, thread_id, run_id):
-        return True
     try:
+        if (await service.store.thread(scope, thread_id)).agent != exchange.agent:
+            return False
+        if run_id is not None and await runs.withdraw(scope, thread_id, run_id):
+            return True
         summary = await service.store.thread(scope, thread_id)
-        if summary.agent != exchange.agent or summary.running is None:
+        if summary.running is None:
             return False
         if run_id not in (None, summary.running):
             derived = await latest_derived(service.store, scope, thread_id, str(run_id))
@@ -158,7 +160,7 @@ async def update_thread(service: Service, exchange: Exchange) -> Response:
     """``PATCH /threads/{id}``: rename, archive or unarchive."""
     thread_id, body = await _read_change(service, exchange)
     update = thread_routes.check_thread_update(body.get("name", UNSET), body.get("archived", UNSET), title_at="/name")
-    summary = await service.store.update_thread(exchange.scope, thread_id, update)
+    summary = await thread_routes.store_thread_update(service, exchange, thread_id, update)
     return json_response(documents.to_thread_record(summary), exchange.headers)
 
 
@@ -166,7 +168,7 @@ async def archive_thread(service: Service, exchange: Exchange) -> Response:
     """``POST /threads/{id}/archive``."""
     thread_id, _ = await _read_change(service, exchange)
     update = thread_routes.check_thread_update(UNSET, True, title_at="")
-    await service.store.update_thread(exchange.scope, thread_id, update)
+    await thread_routes.store_thread_update(service, exchange, thread_id, update)
     return json_response({"threadId": thread_id, "archived": True}, exchange.headers)
 
 

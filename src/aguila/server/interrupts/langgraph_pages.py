@@ -93,15 +93,23 @@ def _select_interrupts(records: Sequence[InterruptRecord], input: RunAgentInput)
     ``command.interruptEvent``, which CopilotKit sends along, names one of them. Otherwise they are the latest open
     ones. If none is open, they are the latest that are being answered or were answered: a repeated request is
     recognised by its answers.
+
+    Raises ``Rejected`` if the name is not that of an interrupt of this thread: the user has seen another question.
     """
     named = _read_interrupt_id(_get_command(input).get("interruptEvent"))
     candidates = [one for one in records if one.interrupt_id == named]
+    if named is not None and not candidates:
+        message = f"this thread has no interrupt {named!r}; answer one that it asks, or answer on the other thread"
+        raise Rejected(422, "interrupt_foreign", message, "/forwardedProps/command/interruptEvent")
     for status in ("open", "claimed", "settled"):
         candidates = candidates or [one for one in records if one.status == status]
     of_parent = [one for one in candidates if one.run_id == input.parent_run_id]
     run_id = (of_parent or candidates)[-1].run_id
     of_run = [one for one in records if one.run_id == run_id]
-    return [one for one in of_run if one.status == "open"] or of_run
+    still_open = [one for one in of_run if one.status == "open"]
+    if named is not None and still_open and not any(one.interrupt_id == named for one in still_open):
+        return candidates  # it was answered already, and is no answer to the others
+    return still_open or of_run
 
 
 def _read_interrupt_id(value: Any) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import time
@@ -10,13 +11,15 @@ from typing import Any
 
 import pytest
 from builders import user_json
+from cpu_bounds import allowed, frozen_heap
+from in_process import Reader, Slices
 from serving import Held, check_valid, run_input, serving, text_of, types
 from waiting import wait_until
 
 from aguila import App
 from aguila.codec import decode, encode
 from aguila.errors import StoreUnavailable
-from aguila.server import Request
+from aguila.server import Limits, Request
 from aguila.server.runs import maintenance
 from aguila.store import MemoryStore, Retention, ThreadSummary
 from aguila.stream import Lineage
@@ -478,3 +481,74 @@ def test_a_list_that_has_not_changed_is_answered_with_304_without_reading_it() -
         server.client.patch("/threads/t", json={"archived": True}, headers=ada)
         changed = server.get("/threads", headers=ada | known)
         assert (changed.status_code, changed.json()["threads"][0]["archived"]) == (200, True)
+
+
+# Limits of titles and metadata
+
+
+def describe(server: Any, number: int, update: Any) -> Any:
+    return server.client.patch(f"/threads/t{number}", json=update)
+
+
+def test_a_page_of_threads_is_bounded_by_bytes_and_metadata_is_sent_as_stored(store: Any) -> None:
+    metadata = {"nested": [[]] * 5_000}  # 15 KB, slow to decode
+    with serving(App(echo, store=store, allow_anonymous=True)) as server:
+        for number in range(100):
+            server.events(thread_id=f"t{number}", run_id="r")
+            assert describe(server, number, {"metadata": metadata}).status_code == 200
+        normal = server.get("/threads?limit=1")
+        assert normal.json()["threads"][0]["metadata"] == metadata
+        found: list[str] = []
+        before = ""
+        while True:
+            page = server.get(f"/threads?limit=500{before}")
+            assert len(page.content) < 1_200_000
+            found += [one["threadId"] for one in page.json()["threads"]]
+            if page.json()["next"] is None:
+                break
+            before = f"&before={page.json()['next']}"
+        assert sorted(found) == sorted(f"t{number}" for number in range(100))
+        assert server.get("/threads/t1").json()["metadata"] == metadata
+
+
+@pytest.mark.anyio
+async def test_a_page_of_large_metadata_does_not_block_the_event_loop(store: Any) -> None:
+    async with App(echo, store=store, allow_anonymous=True) as app:
+        body = json.dumps({"metadata": {"nested": [[]] * 5_000}}).encode()
+        for number in range(60):
+            given = json.dumps(run_input(f"t{number}", "r")).encode()
+            assert await Reader(app).request("POST", "/", given, content_type="application/json") == 200
+            assert (
+                await Reader(app).request("PATCH", f"/threads/t{number}", body, content_type="application/json") == 200
+            )
+        slices = Slices()
+        with frozen_heap():
+            slices.start()
+            try:
+                assert await Reader(app).request("GET", "/threads?limit=500") == 200
+            finally:
+                slices.stop()
+    assert slices.longest < allowed(0.01)
+
+
+def test_metadata_is_checked_against_the_quotas_with_its_index(store: Any) -> None:
+    large = {"metadata": {"text": "x" * 16_000}}
+    limits = Limits(bytes_per_scope=45_000)
+    with serving(App(echo, store=store, allow_anonymous=True, limits=limits)) as server:
+        for number in range(3):
+            server.events(thread_id=f"t{number}", run_id="r")
+        assert describe(server, 0, large).status_code == 200
+        answers = [describe(server, number, large) for number in (1, 2)]
+        assert [answer.status_code for answer in answers] == [507, 507]
+        assert answers[0].json()["error"]["code"] == "quota_exceeded"
+        assert describe(server, 0, {"metadata": {"text": "y" * 16_000}}).status_code == 200  # it does not grow
+        assert describe(server, 0, {"archived": True, "metadata": None}).status_code == 200
+        assert describe(server, 1, large).status_code == 200
+
+
+def test_metadata_has_at_most_64_members(store: Any) -> None:
+    with serving(App(echo, store=store, allow_anonymous=True)) as server:
+        server.events(thread_id="t0", run_id="r")
+        assert describe(server, 0, {"metadata": {str(i): i for i in range(64)}}).status_code == 200
+        refused = describe(server, 0, {"metadata": {str(i): i for i in range(65)}})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (422, "bad_metadata")

@@ -6,12 +6,10 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from aguila.codec import encode
-from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
-from aguila.codec.notices import log_notice
 from aguila.errors import ThreadBusy
 from aguila.protocol import replace
 from aguila.server.errors import Rejected
@@ -25,14 +23,18 @@ from aguila.server.http.responses import BufferedResponse, Response, json_respon
 from aguila.server.interrupts.plan import find_open_interrupts
 from aguila.server.request import matches_etag
 from aguila.server.service import Exchange, Service
-from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate
+from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate, Usage
 from aguila.store.cursors import format_cursor
-from aguila.store.encoding import MAX_TITLE, is_title
+from aguila.store.encoding import MAX_TITLE, is_title, size_with_index
+from aguila.store.refusals import quota_exceeded
 
 _MAX_PAGE = 500
+_MAX_PAGE_BYTES = 1 << 20
+"""Bytes of titles and metadata on a page of threads."""
 _SLICE = 128
 """How many messages or runs are encoded before other tasks may run."""
 _MAX_METADATA = 1 << 14  # bytes of JSON
+_MAX_MEMBERS = 64
 
 
 async def list_threads(service: Service, exchange: Exchange) -> Response:
@@ -97,7 +99,14 @@ async def read_thread_page(
         archived=archived,
         metadata=metadata,
     )
-    return found, str(found[-1].position) if len(found) == limit else None
+    has_more = len(found) == limit
+    size = 0
+    for index, one in enumerate(found):
+        size += len(one.metadata or b"") + len(one.title or "")
+        if size > _MAX_PAGE_BYTES and index:
+            found, has_more = found[:index], True
+            break
+    return found, str(found[-1].position) if has_more else None
 
 
 async def get_thread(service: Service, exchange: Exchange) -> Response:
@@ -143,6 +152,9 @@ async def update_thread(service: Service, exchange: Exchange) -> Response:
     metadata = body.get("metadata", UNSET)
     if not (metadata is UNSET or metadata is None or is_object(metadata)):
         raise Rejected(422, "bad_metadata", "metadata is neither a JSON object nor null", "/metadata")
+    if is_object(metadata) and len(metadata) > _MAX_MEMBERS:
+        message = f"metadata has {len(metadata)} members; at most {_MAX_MEMBERS} are allowed, because each is indexed"
+        raise Rejected(422, "bad_metadata", message, "/metadata")
     update = check_thread_update(body.get("title", UNSET), body.get("archived", UNSET), title_at="/title")
     if metadata is not UNSET:
         stored = None if metadata is None else encode(metadata)
@@ -154,8 +166,28 @@ async def update_thread(service: Service, exchange: Exchange) -> Response:
                 "/metadata",
             )
         update = replace(update, metadata=stored)
-    summary = await service.store.update_thread(exchange.scope, thread_id, update)
-    return json_response(describe_thread(summary), exchange.headers)
+    return json_response(
+        describe_thread(await store_thread_update(service, exchange, thread_id, update)), exchange.headers
+    )
+
+
+async def store_thread_update(
+    service: Service, exchange: Exchange, thread_id: str, update: ThreadUpdate
+) -> ThreadSummary:
+    """Change a thread. Raises ``NotFound``, or ``Rejected`` (507) if it would grow beyond a quota."""
+    quotas = service.runs.quotas.find(exchange.principal)
+    if quotas is not None:
+        store, scope = service.store, exchange.scope
+        old = await store.thread(scope, thread_id)
+        title = old.title if update.title is UNSET else update.title
+        metadata = old.metadata if update.metadata is UNSET else update.metadata
+        grown = size_with_index(title, metadata) - size_with_index(old.title, old.metadata)
+        if grown > 0:
+            total = await store.usage() if quotas.is_total else Usage()
+            exceeded = quotas.find_exceeded(await store.usage(scope), total, new=Usage(bytes=grown))
+            if exceeded is not None:
+                raise service.runs.quotas.refusal(quota_exceeded(exceeded), exchange.principal)
+    return await service.store.update_thread(exchange.scope, thread_id, update)
 
 
 def check_thread_update(title: Any, archived: Any, *, title_at: str) -> ThreadUpdate:
@@ -227,5 +259,5 @@ def _describe_metadata(thread: ThreadSummary) -> dict[str, Any]:
         "agent": thread.agent,
         "title": thread.title,
         "archived": thread.archived,
-        "metadata": None if thread.metadata is None else parse_json(thread.metadata, strict=False, warn=log_notice),
+        "metadata": None if thread.metadata is None else Raw(thread.metadata),
     }
