@@ -31,6 +31,7 @@ def row(dialect: Dialect) -> list[str]:
         "yes" if dialect.activities else "no",
         "yes" if dialect.empty_deltas else "dropped",
         "assistant" if not dialect.text_roles else "any" if dialect.implied_text_role else "any, always sent",
+        "yes" if dialect.parallel_items else "one at a time",
     ]
 
 
@@ -50,6 +51,7 @@ def table() -> str:
         "activities",
         "empty deltas",
         "streamed roles",
+        "parallel texts and calls",
     ]
     rows = [row(dialect) for dialect in [*GENERATIONS.values(), UNDECLARED]]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *rows])

@@ -150,7 +150,6 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "echo_input": ("", True),
     "undeclared_peers": ("subagents", "subagents"),
     "merge_deltas": ("", True),
-    "one_text_at_a_time": ("", True),
     "copilotkit": ("", True),
     "copilotkit_path": ("/kit", "/kit"),
     "langgraph_interrupts": ("", True),

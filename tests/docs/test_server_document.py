@@ -25,7 +25,7 @@ TEXT = (REPOSITORY / "docs" / "server.md").read_text()
 
 
 def test_every_option_and_limit_is_explained() -> None:
-    options = [name for name in inspect.signature(App).parameters if name != "agent"]
+    options = [name for name in inspect.signature(App).parameters if name not in ("agent", "removed")]
     assert [name for name in options if f"| `{name}` |" not in TEXT] == []
     assert [name for name in Limits.__struct_fields__ if f"`{name}`" not in TEXT] == []
 

@@ -82,7 +82,7 @@ def test_undeclared_clients_can_be_sent_subagents() -> None:
 
 
 def test_an_unknown_choice_for_undeclared_clients_is_refused() -> None:
-    with pytest.raises(ValueError, match="undeclared_peers is 'send'; use one of 'flatten', 'subagents', 'meta'"):
+    with pytest.raises(ValueError, match="undeclared_peers is 'send'; use one of 'flatten', 'parallel', "):
         App(every_shape, undeclared_peers="send")  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
 from aguila.codec.notices import Warn, log_notice
@@ -46,6 +46,15 @@ _MIN_CLOSE_TIMEOUT = 2.0
 """Minimum seconds for a store to close. A failing store gets only these."""
 
 
+_REMOVED = {
+    "one_text_at_a_time": (
+        "one_text_at_a_time is gone: clients that declare no protocol version get one text and one tool call at a "
+        "time; App(undeclared_peers='parallel') sends parallel ones as the agent writes them"
+    ),
+}
+"""Options of earlier versions, and what replaces them."""
+
+
 class App:
     """Serves an agent over AG-UI, or several by name: ``App({"default": agent, "research": other})``.
 
@@ -70,10 +79,10 @@ class App:
     ``state_keys``: the top-level keys of the state that clients may change; None allows all.
     ``allowed_media``: which references to media agents see; by default data, uploads, and public hosts with https.
     ``echo_input``: put the input on RUN_STARTED.
-    ``one_text_at_a_time``: send concurrent text messages one after the other, for front ends that would mix them.
     ``undeclared_peers``: what a client that declares no protocol version receives. ``"flatten"`` makes the output of
-    subagents the agent's own. ``"subagents"`` sends SUBAGENT_* events, which clients before 0.0.59 refuse. ``"meta"``
-    flattens, and sends META events as META, which no published client reads.
+    subagents the agent's own, and sends one text and one tool call at a time, because front ends mix parallel ones.
+    ``"parallel"`` flattens only. ``"subagents"`` sends SUBAGENT_* events, which clients before 0.0.59 refuse, one text
+    and one call at a time. ``"meta"`` is ``"flatten"``, with META events as META, which no published client reads.
     ``capabilities``: merged over the derived capabilities.
     ``copilotkit``: serve CopilotKit's runtime contract at this path; True is ``/copilotkit``.
     ``page``: show chat and inspector to browsers that open the root of the app; a ``Page`` sets its title, colours and
@@ -113,7 +122,6 @@ class App:
         state_keys: Sequence[str] | None = None,
         allowed_media: AllowedMedia = DEFAULT_MEDIA,
         echo_input: bool = False,
-        one_text_at_a_time: bool = False,
         undeclared_peers: UndeclaredPeers = "flatten",
         langgraph_interrupts: bool = False,
         capabilities: AgentCapabilities | Mapping[str, Any] | None = None,
@@ -124,7 +132,10 @@ class App:
         copilotkit: str | bool = False,
         page: bool | Page | None = None,
         warn: Warn = log_notice,
+        **removed: Never,
     ) -> None:
+        for option in removed:
+            raise TypeError(_REMOVED.get(option, f"App() got an unexpected keyword argument {option!r}"))
         self._agents = named_agents(agent)
         self._settings = Settings(
             history=history,
@@ -141,7 +152,6 @@ class App:
             state_keys=state_keys,
             allowed_media=allowed_media,
             echo_input=echo_input,
-            one_text_at_a_time=one_text_at_a_time,
             langgraph_interrupts=langgraph_interrupts,
             retention=retention,
             debug=debug,

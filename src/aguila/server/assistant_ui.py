@@ -2,5 +2,5 @@
 
 from typing import Any, Final
 
-APP_OPTIONS: Final[dict[str, Any]] = {"one_text_at_a_time": True}
-"""assistant-ui appends every text to the message that began last."""
+APP_OPTIONS: Final[dict[str, Any]] = {}
+"""assistant-ui needs nothing but the defaults."""

@@ -26,10 +26,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     ``event`` is the size of one event of an agent. ``at_once`` is the total size of the bodies and uploads of more than
     1 MiB that are processed at the same time; further ones wait. ``runs_per_scope`` counts the runs in progress of a
     scope, in all processes that share the store. ``runs`` counts those of this process. ``runs_per_peer`` counts those
-    that one address without credentials has started there, loopback addresses excepted. ``held`` is what one run may
-    hold back with ``App(one_text_at_a_time=True)``. ``unsent`` is the total size of the pieces of documents and files
-    that are held for readers; further requests are refused (503). A reader that accepts nothing for ``write_seconds``
-    is disconnected. A run that takes longer than ``run_seconds`` ends with RUN_ERROR ``run_timeout``.
+    that one address without credentials has started there, loopback addresses excepted. ``held`` is what one
+    response may hold back to send one text and one tool call at a time. ``unsent`` is the total size of the pieces of
+    documents and files that are held for readers; further requests are refused (503). A reader that accepts nothing for
+    ``write_seconds`` is disconnected. A run that takes longer than ``run_seconds`` ends with RUN_ERROR ``run_timeout``.
 
     Quotas of storage refuse a run or an upload (507); a run that has begun is never cut. ``threads_per_scope``,
     ``files_per_scope`` and ``bytes_per_scope`` are for each scope, ``threads``, ``files`` and ``bytes`` for all scopes

@@ -197,7 +197,7 @@ class Service:
         dialect = dialect_of(declared, self._undeclared)
         if dialect.is_current:
             return framing_for(media_type)
-        framing = framing_for(media_type, dialect, self._link(exchange.request))
+        framing = framing_for(media_type, dialect, self._link(exchange.request), max_held=self.limits.held)
         framing.warn = self.warn
         framing.log_context = RunLogContext(thread_id, run_id)
         return framing
@@ -214,19 +214,16 @@ class Service:
         return link
 
     def stream(
-        self, exchange: Exchange, plan: StreamPlan, framing: Framing | None = None, *, unstored: Store | None = None
+        self, exchange: Exchange, plan: StreamPlan, framing: Framing, *, unstored: Store | None = None
     ) -> EventStream:
         """Make the response that streams a part of the log.
 
-        Pass no ``framing`` for a request without a body: its version is in the query. ``unstored`` is the store of a
-        run that is not stored; that run is cancelled when the stream ends.
+        ``unstored`` is the store of a run that is not stored; that run is cancelled when the stream ends.
 
         Raises ``Rejected`` if the streams were closed: another stream would keep the server from stopping.
         """
         if self._streams.is_closed:
             raise draining_error()
-        if framing is None:
-            framing = self.framing(exchange, exchange.request.query.get("protocolVersion"), plan.thread_id)
         return EventStream(
             plan,
             framing,

@@ -8,7 +8,13 @@ from typing import Final, Literal
 import msgspec
 
 from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
-from aguila.codec.dialects import UNDECLARED, UNDECLARED_WITH_META, UNDECLARED_WITH_SUBAGENTS, Dialect
+from aguila.codec.dialects import (
+    UNDECLARED,
+    UNDECLARED_PARALLEL,
+    UNDECLARED_WITH_META,
+    UNDECLARED_WITH_SUBAGENTS,
+    Dialect,
+)
 from aguila.server.history.client_history.known_messages import UnknownHistory
 from aguila.server.history.projection import HistoryMode
 from aguila.server.limits import Limits
@@ -17,11 +23,12 @@ from aguila.store import Retention
 Busy = Literal["auto", "reject", "queue", "replace"]
 """How a second run on a thread is handled; see ``runs.manager``."""
 
-UndeclaredPeers = Literal["flatten", "subagents", "meta"]
+UndeclaredPeers = Literal["flatten", "parallel", "subagents", "meta"]
 """What a client that declares no protocol version receives besides the events that all clients read."""
 
 _UNDECLARED_DIALECTS: Final[dict[str, Dialect]] = {
     "flatten": UNDECLARED,
+    "parallel": UNDECLARED_PARALLEL,
     "subagents": UNDECLARED_WITH_SUBAGENTS,
     "meta": UNDECLARED_WITH_META,
 }
@@ -44,7 +51,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     state_keys: Sequence[str] | None = None
     allowed_media: AllowedMedia = DEFAULT_MEDIA
     echo_input: bool = False
-    one_text_at_a_time: bool = False
     langgraph_interrupts: bool = False
     retention: Retention | None = None
     debug: bool = False
@@ -58,11 +64,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             _check_seconds(name, getattr(self, name), may_be_zero=False)
         for name in ("drain", "coalesce", "cancel_grace"):
             _check_seconds(name, getattr(self, name))
-
-    @property
-    def max_held(self) -> int | None:
-        """The bytes that a run may hold back to send one text at a time; None if it holds nothing back."""
-        return self.limits.held if self.one_text_at_a_time else None
 
 
 class HTTPSettings(msgspec.Struct, frozen=True, kw_only=True):

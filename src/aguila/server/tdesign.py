@@ -2,7 +2,5 @@
 
 from typing import Any, Final
 
-APP_OPTIONS: Final[dict[str, Any]] = {"history": "server", "one_text_at_a_time": True}
-"""TDesign Chat sends only what the page puts into the request, which is the new message. It appends every text to the
-message that began last.
-"""
+APP_OPTIONS: Final[dict[str, Any]] = {"history": "server"}
+"""TDesign Chat sends only what the page puts into the request, which is the new message."""

@@ -33,7 +33,6 @@ APP_OPTIONS: Final = {
     "echo_input": "echo_input",
     "undeclared_peers": "undeclared_peers",
     "merge_deltas": "merge_deltas",
-    "one_text_at_a_time": "one_text_at_a_time",
     "copilotkit": "copilotkit",
     "copilotkit_path": "copilotkit",
     "langgraph_interrupts": "langgraph_interrupts",
@@ -67,6 +66,15 @@ def _option(panel: str, help: str, *names: str, **more: Any) -> Any:  # noqa: A0
 
 def _flag(panel: str, help: str, *names: str) -> Any:  # noqa: A002 - typer's name
     return _option(panel, help, *names, metavar="")  # typer shows a type, as if the option took a value
+
+
+def _refuse_removed(given: bool) -> bool:
+    if given:
+        raise typer.BadParameter(
+            "the option is gone: clients that declare no protocol version get one text and one tool call at a time; "
+            "--undeclared-peers parallel sends parallel ones as the agent writes them"
+        )
+    return given
 
 
 def serve(
@@ -150,7 +158,7 @@ def serve(
         _flag(_EVENTS, "Merge deltas of the same item that are buffered together.", "--merge-deltas/--no-merge-deltas"),
     ] = True,
     one_text_at_a_time: Annotated[
-        bool, _flag(_EVENTS, "Send parallel text messages one after the other.", "--one-text-at-a-time")
+        bool, typer.Option("--one-text-at-a-time", hidden=True, callback=_refuse_removed)
     ] = False,
     allowed_host: Annotated[
         list[str] | None, _option(_ACCESS, "Also accept this Host header. Repeatable.", metavar="HOST")
@@ -190,11 +198,11 @@ def serve(
         ),
     ] = None,
     undeclared_peers: Annotated[
-        Literal["flatten", "subagents", "meta"],
+        Literal["flatten", "parallel", "subagents", "meta"],
         _option(
             _FRONT_ENDS,
             "Events for clients that declare no protocol version: with SUBAGENT_* (subagents), with META (meta), or "
-            "with neither (flatten).",
+            "with neither (flatten), each with one text and one tool call at a time; or with parallel ones (parallel).",
             metavar="EVENTS",
         ),
     ] = "flatten",

@@ -49,6 +49,8 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     implied_text_role: bool = True
     """Whether the start of a text may omit its role. The .NET SDK 0.0.5, which declares no version, fails without."""
     empty_deltas: bool = True
+    parallel_items: bool = True
+    """Whether several texts, or several tool calls, may be open at once. Otherwise the server sequences them."""
 
     @property
     def is_current(self) -> bool:
@@ -81,7 +83,12 @@ _V0_0_41: Final = msgspec.structs.replace(_V0_0_45, name="0.0.41", patches=True,
 # 0.0.40 of the client depends on 0.0.39 of the schemas, which has neither activities nor parts.
 _V0_0_40: Final = msgspec.structs.replace(_V0_0_41, name="0.0.40", user_parts="text", activities=False)
 _V0_0_35: Final = msgspec.structs.replace(
-    _V0_0_40, name="0.0.35", reasoning="none", text_roles=False, implied_text_role=False
+    _V0_0_40,
+    name="0.0.35",
+    reasoning="none",
+    text_roles=False,
+    implied_text_role=False,
+    parallel_items=False,
 )
 
 GENERATIONS: Final[dict[Version, Dialect]] = {
@@ -100,9 +107,14 @@ GENERATIONS: Final[dict[Version, Dialect]] = {
 """Every generation, oldest first."""
 
 UNDECLARED: Final = msgspec.structs.replace(
-    _V0_0_57, name="undeclared", protocol_version="own", final_state=True, implied_text_role=False
+    _V0_0_57,
+    name="undeclared",
+    protocol_version="own",
+    final_state=True,
+    implied_text_role=False,
+    parallel_items=False,
 )
-"""What 0.0.53 to 0.0.59, CopilotKit, assistant-ui and the .NET SDK can all read.
+"""What 0.0.53 to 0.0.59, CopilotKit, assistant-ui, TDesign, ``AGUIChatClient`` and the .NET SDK can all read.
 
 A client that declares no version is a 0.x client: 1.0.0 was the first to declare one (VER-8). RUN_STARTED keeps its
 version (VER-2); these clients ignore the member.
@@ -110,6 +122,9 @@ version (VER-2); these clients ignore the member.
 
 UNDECLARED_WITH_SUBAGENTS: Final = msgspec.structs.replace(UNDECLARED, subagents=True)
 """``UNDECLARED`` for clients that read SUBAGENT_* events (0.0.59)."""
+
+UNDECLARED_PARALLEL: Final = msgspec.structs.replace(UNDECLARED, parallel_items=True)
+"""``UNDECLARED`` for clients that tell parallel texts and calls apart, as ``@ag-ui/client`` does from 0.0.40 on."""
 
 UNDECLARED_WITH_META: Final = msgspec.structs.replace(UNDECLARED, meta_events=True)
 """``UNDECLARED`` for clients that read META events, as drafts of the protocol did."""

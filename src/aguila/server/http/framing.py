@@ -28,7 +28,8 @@ from aguila.codec.sse import SSEEncoder
 from aguila.offload import LARGE
 from aguila.protocol import Event
 from aguila.server.http.documents import event_pieces
-from aguila.server.limits import UNLIMITED
+from aguila.server.http.sequencer import Payload, Sequencer
+from aguila.server.limits import UNLIMITED, Limits
 from aguila.server.runs.event_encoding import is_large_event
 from aguila.store import Batch
 from aguila.store.cursors import format_cursor
@@ -43,21 +44,24 @@ _VERSION = b'"protocolVersion":'
 _ENCRYPTED = b'"encryptedValueType":'
 
 _SSE = SSEEncoder()
+_MAX_HELD = Limits().held
 _ID_LINE = re.compile(rb"^id: [^\n]*\n", re.MULTILINE)
 
 
 class Framing(ABC):
     """Frames events for one response, in the dialect of its reader.
 
-    ``link`` returns the URL of a file that the reader may download.
+    ``link`` returns the URL of a file that the reader may download. ``max_held`` bounds the bytes that are held back
+    from a reader that gets one text and one tool call at a time.
     """
 
     media_type: str
     heartbeat: bytes | None = None
     """A comment that keeps an idle stream alive; None if the media type has no comments."""
 
-    def __init__(self, dialect: Dialect = CURRENT, link: Link | None = None) -> None:
+    def __init__(self, dialect: Dialect = CURRENT, link: Link | None = None, *, max_held: int = _MAX_HELD) -> None:
         self.dialect = dialect
+        self.sequencer = None if dialect.parallel_items else Sequencer(max_held)
         self.translator = (
             None if dialect.is_current else Translator(dialect, link=link, apply_patch=apply_patch, warn=self._warn)
         )
@@ -82,6 +86,16 @@ class Framing(ABC):
     def frame_pieces(self, events: Sequence[Event], cursor: str | None = None) -> Iterator[bytes]:
         """Frame events as ``frame_events`` does, and yield pieces of the frames. An event is encoded when it is due."""
         yield self.frame_events(events, cursor)
+
+    @property
+    def needs_past(self) -> bool:
+        """Whether ``observe`` has to be called for a reader that resumes within a run."""
+        return self.sequencer is not None
+
+    def observe(self, batch: Batch) -> None:
+        """Apply stored events that the reader has already received, from the first one of the run on."""
+        if self.sequencer is not None:
+            self.sequencer.observe(batch.first, batch.events, batch.token)
 
     def frame_event(self, event: Event) -> bytes:
         """Frame one event that is not in the log."""
@@ -134,7 +148,71 @@ def _match_changed_types(dialect: Dialect) -> re.Pattern[bytes]:
     return re.compile(b'\\{"type":"(?:' + "|".join(translated_types(dialect)).encode() + b')"')
 
 
-class SSEFraming(Framing):
+class EncodedFraming(Framing):
+    """Base of the framings of a media type: translates events, and sends them in the order that the reader needs."""
+
+    def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
+        """See ``Framing``."""
+        if self.sequencer is None or self.sequencer.pass_on(first, events, token):
+            return self._frame_in_order(first, events, token)
+        return b"".join(
+            [frame for number, event in enumerate(events, first) for frame in self._frame_next(number, event, token)]
+        )
+
+    def frame_large(self, number: int, event: bytes, token: str = "") -> tuple[bytes, ...]:
+        """See ``Framing``."""
+        if self.sequencer is None or self.sequencer.pass_on(number, [event], token):
+            return self._frame_large_in_order(number, event, token)
+        return tuple(self._frame_next(number, event, token))
+
+    def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
+        """See ``Framing``."""
+        payloads, cursor = self._arrange(events, cursor)
+        return self._frame([document for payload in payloads for document in self._documents(payload)], cursor)
+
+    @abstractmethod
+    def _frame_in_order(self, first: int, events: Sequence[bytes], token: str) -> bytes:
+        """Frame stored events in the order of the log."""
+
+    def _frame_large_in_order(self, number: int, event: bytes, token: str) -> tuple[bytes, ...]:
+        return (self._frame_in_order(number, [event], token),)
+
+    @abstractmethod
+    def _frame(self, documents: Sequence[bytes], cursor: str | None) -> bytes:
+        """Frame documents. The last frame gets the cursor."""
+
+    @abstractmethod
+    def _translate_stored(self, data: bytes) -> list[bytes]:
+        """Translate a stored event into the documents that the reader receives: none, one or several."""
+
+    @abstractmethod
+    def _encode(self, event: Any) -> bytes:
+        """Encode a translated event."""
+
+    def _documents(self, payload: Payload) -> Sequence[bytes]:
+        if isinstance(payload, Sequence):
+            return payload
+        return [self._encode(event) for event in self._translate([payload])]
+
+    def _frame_next(self, number: int, event: bytes, token: str) -> Iterator[bytes]:
+        """Frame what may be sent after the next stored event, which may be held back."""
+        assert self.sequencer is not None  # noqa: S101
+        # Translated in the order of the log, because a translation may depend on the events before.
+        for sent in self.sequencer.feed(event, self._translate_stored(event), format_cursor(number, token)):
+            yield self._frame([document for one in sent.payloads for document in self._documents(one)], sent.id)
+
+    def _arrange(self, events: Sequence[Event], cursor: str | None) -> tuple[Sequence[Payload], str | None]:
+        """Return what may be sent for events that are not in the log, and the cursor if nothing is held back."""
+        if self.sequencer is None:
+            return events, cursor
+        sent = [one for event in events for one in self.sequencer.feed(event, event)]
+        if not self.sequencer.is_in_order:
+            cursor = None
+        self.sequencer.finish(cursor)
+        return [payload for one in sent for payload in one.payloads], cursor
+
+
+class SSEFraming(EncodedFraming):
     """Server-sent events; the id is the cursor. LF only (SSE-5).
 
     If the dialect turns one event into several frames, the last frame has the id. If it drops an event, no frame has
@@ -144,8 +222,7 @@ class SSEFraming(Framing):
     media_type = SSE_MEDIA_TYPE
     heartbeat = _SSE.comment()
 
-    def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
-        """See ``Framing``."""
+    def _frame_in_order(self, first: int, events: Sequence[bytes], token: str) -> bytes:
         body = _SSE.frame_log(first, events, f"-{token}" if token else "")
         if self.translator is None or self._is_unchanged(body):
             return body
@@ -156,25 +233,28 @@ class SSEFraming(Framing):
             ]
         )
 
-    def frame_large(self, number: int, event: bytes, token: str = "") -> tuple[bytes, ...]:
-        """See ``Framing``."""
+    def _frame_large_in_order(self, number: int, event: bytes, token: str) -> tuple[bytes, ...]:
         return _SSE.frame_in_pieces(self._translate_stored(event), format_cursor(number, token))
-
-    def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
-        """See ``Framing``."""
-        documents = [
-            encode_large(event) if is_large_event(event) else encode_event(event) for event in self._translate(events)
-        ]
-        return _SSE.frame(documents, cursor)
 
     def frame_pieces(self, events: Sequence[Event], cursor: str | None = None) -> Iterator[bytes]:
         """See ``Framing``."""
-        translated = self._translate(events)
+        payloads, cursor = self._arrange(events, cursor)
+        translated: list[Any] = [
+            one
+            for payload in payloads
+            for one in (payload if isinstance(payload, Sequence) else self._translate([payload]))
+        ]
         for at, event in enumerate(translated, 1):
             start, _, end = _SSE.frame([b"@"], cursor if at == len(translated) else None).rpartition(b"@")
             yield start
-            yield from event_pieces(event)
+            yield from [event] if isinstance(event, bytes) else event_pieces(event)
             yield end
+
+    def _frame(self, documents: Sequence[bytes], cursor: str | None) -> bytes:
+        return _SSE.frame(documents, cursor)
+
+    def _encode(self, event: Any) -> bytes:
+        return encode_large(event) if is_large_event(event) else encode_event(event)
 
     def _translate_stored(self, data: bytes) -> list[bytes]:
         """Translate a stored event into the JSON documents that the reader receives: none, one or several."""
@@ -207,23 +287,29 @@ def _has_free_members(started: bytes) -> bool:
     return b'"input":' in started or b'"metadata":' in started or b'"rawEvent":' in started
 
 
-class ProtobufFraming(Framing):
+class ProtobufFraming(EncodedFraming):
     """Length-prefixed protobuf frames, which have neither ids nor comments."""
 
     media_type = PROTOBUF_MEDIA_TYPE
 
-    def __init__(self, dialect: Dialect = CURRENT, link: Link | None = None) -> None:
-        super().__init__(replace(dialect, reasoning="none") if dialect.reasoning == "thinking" else dialect, link)
+    def __init__(self, dialect: Dialect = CURRENT, link: Link | None = None, *, max_held: int = _MAX_HELD) -> None:
+        without = replace(dialect, reasoning="none") if dialect.reasoning == "thinking" else dialect
+        super().__init__(without, link, max_held=max_held)
         self._encoder = ProtobufEncoder(warn=self._warn)
 
-    def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
+    def _frame_in_order(self, first: int, events: Sequence[bytes], token: str) -> bytes:
         """See ``Framing``. Raises ``EncodeError`` for an event that protobuf cannot carry."""
-        decoded = (decode_event(data, strict=True, max_size=UNLIMITED) for data in events)
-        return self.frame_events([event for event in decoded if event is not None])
+        return b"".join([document for event in events for document in self._translate_stored(event)])
 
-    def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
-        """See ``Framing``."""
-        return b"".join([self._encoder.encode(event) for event in self._translate(events)])
+    def _frame(self, documents: Sequence[bytes], cursor: str | None) -> bytes:
+        return b"".join(documents)
+
+    def _translate_stored(self, data: bytes) -> list[bytes]:
+        event = decode_event(data, strict=True, max_size=UNLIMITED)
+        return [] if event is None else [self._encode(one) for one in self._translate([event])]
+
+    def _encode(self, event: Any) -> bytes:
+        return self._encoder.encode(event)
 
 
 class WrappedFraming(Framing):
@@ -235,6 +321,7 @@ class WrappedFraming(Framing):
         self.heartbeat = framing.heartbeat
         self.dialect = framing.dialect
         self.translator = framing.translator
+        self.sequencer = framing.sequencer
         self.inner = framing
 
 
@@ -252,14 +339,16 @@ class FramingWithoutIds(WrappedFraming):
         return self.inner.frame_events(events)
 
 
-def framing_for(media_type: str, dialect: Dialect = CURRENT, link: Link | None = None) -> Framing:
+def framing_for(
+    media_type: str, dialect: Dialect = CURRENT, link: Link | None = None, *, max_held: int = _MAX_HELD
+) -> Framing:
     """Return the framing for a reader that accepts ``media_type`` in this dialect.
 
     Without the protobuf extra it is always SSE, which every client reads (PB-2).
     """
     if media_type == PROTOBUF_MEDIA_TYPE and has_protobuf():
-        return ProtobufFraming(dialect, link)
-    return CURRENT_SSE if dialect.is_current else SSEFraming(dialect, link)
+        return ProtobufFraming(dialect, link, max_held=max_held)
+    return CURRENT_SSE if dialect.is_current else SSEFraming(dialect, link, max_held=max_held)
 
 
 CURRENT_SSE = SSEFraming()

@@ -6,7 +6,6 @@ from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.errors import CursorExpired
 from aguila.server.errors import Rejected
 from aguila.server.service import Exchange, Service, choose_media_type
-from aguila.server.tanstack.events import is_tanstack
 from aguila.store.cursors import check_token
 
 MAX_DIGITS = 18
@@ -43,16 +42,16 @@ def is_number(text: str) -> bool:
 async def read_cursor(service: Service, exchange: Exchange, thread_id: str) -> int | None:
     """Read the cursor of a request; None if there is none.
 
-    A cursor is a number, or a number and a token. Raises ``Rejected`` for anything else, ``CursorExpired`` if the log
-    of the thread has no such event, or another one with this number.
+    A cursor is a number, or a number and a token. Either may have a suffix, which ``read_skip`` reads. Raises
+    ``Rejected`` for anything else, ``CursorExpired`` if the log of the thread has no such event, or another one with
+    this number.
     """
     text = _cursor_text(exchange)
     if text is None:
         return None
-    if is_tanstack(exchange.request):
-        text = text.partition(".")[0]  # without the suffix of an added event
+    text, dot, suffix = text.partition(".")
     digits, dash, token = text.partition("-")
-    if not is_number(digits):
+    if not is_number(digits) or (dot and not is_number(suffix)):
         message = "the cursor does not begin with a number; use the id of an event of this thread, or its number"
         raise Rejected(422, "bad_cursor", message, "/after")
     if len(digits) > MAX_DIGITS:
@@ -62,12 +61,18 @@ async def read_cursor(service: Service, exchange: Exchange, thread_id: str) -> i
     return after
 
 
+def read_skip(exchange: Exchange) -> int:
+    """Return how many events after its cursor a reader has already, see ``Sequencer``."""
+    suffix = (_cursor_text(exchange) or "").partition(".")[2]
+    return int(suffix) if is_number(suffix) and len(suffix) <= MAX_DIGITS else 0
+
+
 def peek_cursor(exchange: Exchange) -> int | None:
     """Return the cursor of a request without checking it against the log; None if it is not a number."""
     request = exchange.request
     if not request.asgi.get("query_string") and b"last-event-id" not in request.raw_headers:
         return None
-    digits = (_cursor_text(exchange) or "").partition("-")[0]
+    digits = (_cursor_text(exchange) or "").partition(".")[0].partition("-")[0]
     return int(digits) if is_number(digits) and len(digits) <= MAX_DIGITS else None
 
 

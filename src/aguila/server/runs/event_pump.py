@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from math import inf
 from time import monotonic
@@ -31,7 +30,6 @@ from aguila.server.settings import Settings
 from aguila.server.store_health import StoreHealth
 from aguila.store import Lease, Store
 from aguila.stream.delta_merger import ITEM_IDS, MAX_DELTA, DeltaMerger
-from aguila.stream.one_text import TextSequencer
 from aguila.stream.verification.rules import REASONING_MESSAGE, TEXT, TOOL_CALL
 
 _log = logging.getLogger("aguila.server")
@@ -66,7 +64,7 @@ class EventPump:
     __slots__ = (
         "_coalesce", "_count", "_deltas", "_flush_at", "_flushed_at", "_flushing", "_has_ended", "_has_large",
         "_in_flight", "_is_urgent", "_last_flush", "_lease", "_loop", "_max_event", "_merger", "_on_failure",
-        "_pending", "_room_waiters", "_sends_on_interrupt", "_sequencer", "_silent", "_size", "_store",
+        "_pending", "_room_waiters", "_sends_on_interrupt", "_silent", "_size", "_store",
         "_store_health", "_texts", "_timer", "_window", "appended", "encoding_error", "is_full", "is_large",
         "last_delta", "store_error", "terminal",
     )  # fmt: skip
@@ -87,8 +85,6 @@ class EventPump:
         self._loop = loop
         self._on_failure = on_failure
         self._max_event = settings.limits.event
-        max_held = settings.max_held
-        self._sequencer = None if max_held is None else TextSequencer(max_held, self._size_of)
         self._sends_on_interrupt = settings.langgraph_interrupts
         self._window = self._coalesce = settings.coalesce
         self._pending: list[bytes | Event] = []
@@ -128,10 +124,6 @@ class EventPump:
         """See ``aguila.agent.Sink``."""
         if self.store_error is not None:
             raise self.store_error
-        if self._sequencer is not None:
-            events = self._sequencer.feed(events)
-            if not events:
-                return
         event: Any = events[0]
         id_field = ITEM_IDS.get(event.__class__)
         if (
@@ -222,15 +214,9 @@ class EventPump:
 
     async def take_rest(self) -> list[bytes]:
         """Return the events that are not appended yet, without the terminal one."""
-        if self._sequencer is not None and self.terminal is None:
-            self._pending += [encode_checked(event, self._max_event) for event in self._sequencer.flush()]
         events = await self._take_pending()
         self._drop_pending()
         return events
-
-    def _size_of(self, event: Event) -> int:
-        """Return the size of an event that may be held back. A large event never is. Raises as ``encode_checked``."""
-        return sys.maxsize if is_large_event(event) else len(encode_checked(event, self._max_event))
 
     def _find_first_deltas(self, events: Sequence[Any]) -> None:
         """Note which items have no delta yet, and whether one of these events is the first delta of its item."""

@@ -33,6 +33,7 @@ from aguila.protocol import (
 from aguila.server.http.framing import SSEFraming
 from aguila.server.limits import UNLIMITED
 from aguila.server.request import Request
+from aguila.store import Batch
 from aguila.store.cursors import format_cursor
 from aguila.stream.json_values import MAX_JSON_DEPTH
 
@@ -74,6 +75,16 @@ class TanStackFraming(SSEFraming):
         self.adapter = StreamAdapter()
         self.before = (0, "")
         """Number and token of the event before the next one: an added event has its cursor."""
+
+    @property
+    def needs_past(self) -> bool:
+        """See ``Framing``."""
+        return True
+
+    def observe(self, batch: Batch) -> None:
+        """See ``Framing``."""
+        self.adapter.observe(batch.events)
+        self.before = (batch.last, batch.token)
 
     def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
         """See ``Framing``."""

@@ -17,7 +17,7 @@ from aguila.server.http.disconnect import listen_for_disconnect
 from aguila.server.http.documents import Pieces
 from aguila.server.http.event_stream import EventStream, StreamPlan, WatchedRun
 from aguila.server.http.framing import Framing, FramingWithoutIds
-from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag, wants_times
+from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag, read_skip, wants_times
 from aguila.server.http.request_body import Body, Outline, decode_input, read_run_body
 from aguila.server.http.responses import Response, json_response
 from aguila.server.interrupts.derived_runs import SentRunId, latest_derived
@@ -26,7 +26,7 @@ from aguila.server.runs.event_encoding import is_large_event
 from aguila.server.runs.starting.start_request import StartRequest, StartResult
 from aguila.server.runs.unstored import UnstoredStart
 from aguila.server.service import Exchange, Service
-from aguila.server.tanstack.events import TanStackFraming, is_tanstack
+from aguila.server.tanstack.events import is_tanstack
 from aguila.server.tanstack.history import restore_request
 from aguila.store import Batch, RunRecord, Store
 from aguila.store.cursors import format_cursor
@@ -204,8 +204,10 @@ async def stream_run(
     sends_times: bool = False,
 ) -> Response:
     """Stream a run's part of the log after a cursor, then live until its end."""
-    if isinstance(framing, TanStackFraming) and after is not None:
-        await _observe(service, exchange, record, after, framing)
+    if framing is None:
+        framing = service.framing(exchange, exchange.request.query.get("protocolVersion"), record.thread_id)
+    if after is not None:
+        await observe_run(service, exchange, record, after, framing)
     plan = StreamPlan(
         thread_id=record.thread_id,
         after=record.first - 1 if after is None else max(after, record.first - 1),
@@ -219,17 +221,18 @@ async def stream_run(
     return service.stream(exchange, plan, framing)
 
 
-async def _observe(
-    service: Service, exchange: Exchange, record: RunRecord, after: int, framing: TanStackFraming
-) -> None:
-    """Pass the events that the reader has already received to the framing, which needs them for later ones."""
+async def observe_run(service: Service, exchange: Exchange, record: RunRecord, after: int, framing: Framing) -> None:
+    """Pass the events that the reader has already received to the framing, if it needs them for later ones."""
+    if not framing.needs_past:
+        return
     at = record.first - 1
     while at < after:
         batches = await service.store.read(exchange.scope, record.thread_id, at, until=after)
         for batch in batches:
-            framing.adapter.observe(batch.events)
-            framing.before = (batch.last, batch.token)
+            framing.observe(batch)
         at = batches[-1].last if batches else after
+    if framing.sequencer is not None:
+        framing.sequencer.resume(read_skip(exchange))
 
 
 async def connect(service: Service, exchange: Exchange) -> Response:

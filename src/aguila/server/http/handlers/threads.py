@@ -16,7 +16,7 @@ from aguila.server.errors import Rejected
 from aguila.server.history.compact_log import build_compact_replay, wants_compact
 from aguila.server.http.documents import document_response
 from aguila.server.http.event_stream import StreamPlan
-from aguila.server.http.handlers.runs import describe_run, find_cursor
+from aguila.server.http.handlers.runs import describe_run, find_cursor, observe_run
 from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, read_flag, wants_times
 from aguila.server.http.request_body import read_object
 from aguila.server.http.responses import BufferedResponse, Response, json_response
@@ -220,6 +220,11 @@ async def stream_thread_events(service: Service, exchange: Exchange) -> Response
     summary = await service.store.thread(exchange.scope, thread_id)
     after = await read_cursor(service, exchange, thread_id)
     after = 0 if after is None else after
+    framing = service.framing(exchange, exchange.request.query.get("protocolVersion"), thread_id)
+    if after and framing.needs_past:
+        for record in await service.store.runs(exchange.scope, thread_id):
+            if record.first <= after and (record.is_running or after < record.last):
+                await observe_run(service, exchange, record, after, framing)
     replay = None
     is_compact = wants_compact(exchange.request)
     if is_compact:
@@ -236,7 +241,7 @@ async def stream_thread_events(service: Service, exchange: Exchange) -> Response
         watched=watched,
         sends_times=wants_times(exchange, is_compact=is_compact),
     )
-    return service.stream(exchange, plan)
+    return service.stream(exchange, plan, framing)
 
 
 def describe_thread(thread: ThreadSummary) -> dict[str, Any]:

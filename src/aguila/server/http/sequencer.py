@@ -1,0 +1,244 @@
+"""Send one text message and one tool call at a time to readers that would mix parallel ones.
+
+Some front ends append every text delta to the text on the screen, and every piece of arguments to the last call. A
+``Sequencer`` reorders the frames of one response for them. The log and all other readers keep the order of the agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from aguila.codec import decode_event
+from aguila.protocol import (
+    Event,
+    TextMessageEndEvent,
+    TextMessageStartEvent,
+    ToolCallEndEvent,
+    ToolCallStartEvent,
+    replace,
+)
+from aguila.server.limits import UNLIMITED
+from aguila.store.cursors import format_cursor
+
+Payload = Sequence[bytes] | Event
+"""The documents that an event became for the reader, or an event that is still to be translated and encoded."""
+
+_Step = Literal["start", "delta", "end", "barrier", "reset", "other"]
+_Item = tuple[str, str]
+"""The lane of an item (``text`` or ``call``) and its id."""
+
+_STEPS: Final[dict[bytes, tuple[str, _Step]]] = {
+    b"TEXT_MESSAGE_START": ("text", "start"),
+    b"TEXT_MESSAGE_CONTENT": ("text", "delta"),
+    b"TEXT_MESSAGE_END": ("text", "end"),
+    b"TOOL_CALL_START": ("call", "start"),
+    b"TOOL_CALL_ARGS": ("call", "delta"),
+    b"TOOL_CALL_END": ("call", "end"),
+    b"MESSAGES_SNAPSHOT": ("", "barrier"),  # it contains the messages as they are when it is made
+    b"RUN_STARTED": ("", "reset"),
+    b"RUN_FINISHED": ("", "reset"),
+    b"RUN_ERROR": ("", "reset"),
+}
+_OTHER: Final[tuple[str, _Step]] = ("", "other")
+
+
+class _Unit(msgspec.Struct, gc=False):
+    """One event on its way to the reader. ``cursor`` is None for an event that is not in the log."""
+
+    step: _Step
+    item: _Item | None
+    source: bytes | Event
+    payload: Payload
+    size: int
+    cursor: str | None
+
+
+class Sent(msgspec.Struct, gc=False):
+    """Payloads to send now, and the id of the last frame."""
+
+    payloads: list[Payload]
+    id: str | None
+
+
+class Sequencer:
+    """Holds back the events of a response while another text, or another call, is open.
+
+    While a text is open, the start of a second one is held, and so is every later event that does not continue an open
+    item; tool calls likewise. The end of the open item releases the held events, up to the next start that has to wait.
+    So the deltas of some items move to the front: the stream stays legal, and leads to the same messages and state.
+
+    ``max_held`` bounds the bytes that are held. When more would be held, the open item is closed and the held events
+    are released. A closed item is opened again by its next delta. A MESSAGES_SNAPSHOT and the end of the run release
+    everything too.
+
+    The id of a frame is the cursor of its event if everything up to it was sent. Otherwise it is the last such cursor
+    and a suffix, ``12-x7Qd_0aZ.3``: after event 12, three events were sent. A reader that resumes there gets exactly
+    the rest from ``resume``; any other reader of this cursor gets all events after event 12, so none is lost.
+    """
+
+    def __init__(self, max_held: int) -> None:
+        self._max_held = max_held
+        self._open: dict[_Item, bytes | Event] = {}  # the items that are open for the reader, with their starts
+        self._closed: dict[_Item, bytes | Event] = {}  # items that were closed to make room
+        self._held: list[_Unit] = []
+        self._size = 0
+        self._added: list[Payload] = []  # events of our own that precede the next event
+        self._base: str | None = None  # the last cursor up to which everything was sent
+        self._count = 0  # events of the log that were sent after it
+        self._skip = 0  # how many of them the reader has already
+
+    @property
+    def held_bytes(self) -> int:
+        """The size of the held events."""
+        return self._size
+
+    @property
+    def is_in_order(self) -> bool:
+        """Whether everything was sent that was fed."""
+        return not self._held and not self._closed
+
+    def observe(self, first: int, events: Sequence[bytes], token: str) -> None:
+        """Apply events that the reader received from an earlier response."""
+        self._track(events)
+        self._base = format_cursor(first + len(events) - 1, token)
+
+    def resume(self, skip: int) -> None:
+        """Skip the next events that would be sent, because the reader has them: the suffix of its cursor."""
+        self._skip = skip
+
+    def pass_on(self, first: int, events: Sequence[bytes], token: str) -> bool:
+        """Apply events of the log and return True if all can be sent as they are; otherwise do nothing."""
+        if self._held or self._closed or self._skip:
+            return False
+        before = dict(self._open)
+        if not self._track(events):
+            self._open = before
+            return False
+        self._base, self._count = format_cursor(first + len(events) - 1, token), 0
+        return True
+
+    def feed(self, source: bytes | Event, payload: Payload, cursor: str | None = None) -> list[Sent]:
+        """Apply one event and return what to send now. ``cursor`` is None for an event that is not in the log."""
+        lane, step = _step_of(source)
+        item = _item_of(source, lane) if lane else None
+        size = len(source) if isinstance(source, bytes) else 0
+        sent: list[Sent] = []
+        self._take(_Unit(step, item, source, payload, size, cursor), sent)
+        while self._size > self._max_held:
+            self._spill(sent)
+        if cursor is None:
+            for one in sent:
+                one.id = None  # a response that resumed there would not repeat this event
+        elif self.is_in_order:
+            self.finish(cursor)
+            if sent:
+                sent[-1].id = cursor
+        return sent
+
+    def finish(self, cursor: str | None) -> None:
+        """Set the cursor up to which everything was sent; None if there is none."""
+        self._base, self._count, self._skip = cursor, 0, 0
+
+    def _track(self, events: Iterable[bytes]) -> bool:
+        """Open and close items as the events say. Return whether at most one text and one call was open at a time."""
+        is_single = True
+        for data in events:
+            lane, step = _step_of(data)
+            if step == "start":
+                is_single = is_single and not self._is_busy(lane)
+                self._open[_item_of(data, lane)] = data
+            elif step == "end":
+                self._open.pop(_item_of(data, lane), None)
+            elif step == "reset":
+                self._open.clear()
+        return is_single
+
+    def _is_busy(self, lane: str) -> bool:
+        return any([item[0] == lane for item in self._open])  # noqa: C419 - a generator takes twice as long
+
+    def _take(self, unit: _Unit, sent: list[Sent]) -> None:
+        """Send an event or hold it."""
+        step, item = unit.step, unit.item
+        if step in ("barrier", "reset"):
+            while self._held:
+                self._spill(sent)
+            if step == "reset":
+                self._open.clear()
+                self._closed.clear()
+            self._send(unit, sent)
+        elif item is not None and item in self._open and step != "start":
+            self._send(unit, sent)
+            if step == "end":
+                del self._open[item]
+                self._release(sent)
+        elif self._held or (item is not None and (step == "start" or item in self._closed) and self._is_busy(item[0])):
+            self._held.append(unit)
+            self._size += unit.size
+        else:
+            if item is not None:
+                self._begin(unit, item)
+            self._send(unit, sent)
+
+    def _begin(self, unit: _Unit, item: _Item) -> None:
+        """Prepare to send an event of an item that is not open, while no other one of its lane is."""
+        if unit.step == "start":
+            self._open[item] = unit.source
+        elif item in self._closed:
+            start = self._closed.pop(item)
+            if unit.step == "end" and not _says_more(unit.source):
+                unit.payload = []  # the reader got an end when the item was closed
+                return
+            self._added.append(replace(_decode(start), metadata=None, raw_event=None))
+            if unit.step == "delta":
+                self._open[item] = start
+
+    def _send(self, unit: _Unit, sent: list[Sent]) -> None:
+        payloads, self._added = [*self._added, unit.payload], []
+        if unit.cursor is not None:
+            self._count += 1
+            if self._count <= self._skip:
+                return
+        sent.append(Sent(payloads, None if self._base is None else f"{self._base}.{self._count}"))
+
+    def _spill(self, sent: list[Sent]) -> None:
+        """Close the item that the first held event waits for, and release the held events."""
+        waiting = self._held[0].item
+        for item in [item for item in self._open if waiting is not None and item[0] == waiting[0]]:
+            start = self._closed[item] = self._open.pop(item)
+            self._added.append(_end_of(_decode(start)))
+        self._release(sent)
+
+    def _release(self, sent: list[Sent]) -> None:
+        held, self._held, self._size = self._held, [], 0
+        for unit in held:
+            self._take(unit, sent)
+
+
+def _step_of(source: bytes | Event) -> tuple[str, _Step]:
+    # The type is always the first member of a stored event.
+    name = source[9 : source.find(b'"', 9)] if isinstance(source, bytes) else source.type.encode()
+    return _STEPS.get(name, _OTHER)
+
+
+def _item_of(source: bytes | Event, lane: str) -> _Item:
+    event = _decode(source)
+    return lane, event.message_id if lane == "text" else event.tool_call_id
+
+
+def _decode(source: bytes | Event) -> Any:
+    return decode_event(source, strict=True, max_size=UNLIMITED) if isinstance(source, bytes) else source
+
+
+def _says_more(source: bytes | Event) -> bool:
+    """Return whether the end of an item has more than its ids."""
+    event = _decode(source)
+    return event.metadata is not None or event.raw_event is not None
+
+
+def _end_of(start: TextMessageStartEvent | ToolCallStartEvent) -> Event:
+    if isinstance(start, TextMessageStartEvent):
+        return TextMessageEndEvent(message_id=start.message_id, subagent_run_id=start.subagent_run_id)
+    return ToolCallEndEvent(tool_call_id=start.tool_call_id, subagent_run_id=start.subagent_run_id)
