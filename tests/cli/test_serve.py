@@ -257,6 +257,12 @@ def test_an_option_beside_for_wins(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert (options["copilotkit"], options["langgraph_interrupts"]) == ("/kit", True)
 
 
+def test_an_option_that_is_gone_names_its_new_place(folder: Path) -> None:
+    done = CliRunner().invoke(commands, ["serve", "--one-text-at-a-time"])
+    assert done.exit_code == 2
+    assert "--undeclared-peers parallel" in " ".join(done.output.replace("│", " ").split())
+
+
 def test_for_lists_the_front_ends_that_it_knows(folder: Path) -> None:
     done = CliRunner().invoke(commands, ["serve", "--for", "gradio"])
     assert done.exit_code == 2
