@@ -55,6 +55,13 @@ def test_the_page_has_the_name_the_logo_and_the_colour_of_the_app(
         assert axe_findings(page) == [], scheme
     button = page.get_by_role("button", name="Send", exact=True)
     assert button.evaluate("(it) => getComputedStyle(it).backgroundColor") != "rgb(134, 168, 255)"  # our own
+    page.set_viewport_size({"width": 360, "height": 700})
+    inspector = page.get_by_role("link", name="Inspector").bounding_box()
+    colours = page.get_by_role("button", name="Colours").bounding_box()
+    assert inspector is not None
+    assert colours is not None
+    assert inspector["x"] + inspector["width"] <= colours["x"]
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
     chat.composer().fill("")
     page.get_by_role("button", name="Where is my order?").click()
     chat.sees("Hello, you.")

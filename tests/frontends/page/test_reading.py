@@ -147,7 +147,7 @@ def test_threads_are_found_by_words_of_their_titles(
     page = open_page(url).page
     threads = page.get_by_label("Threads", exact=True).get_by_role("listitem")
     expect(threads).to_have_count(50)
-    search = page.get_by_role("searchbox", name="Search titles")
+    search = page.get_by_role("searchbox", name="Search threads")
     search.fill("oldest all")  # it is not among the first 50
     expect(threads).to_have_count(1)
     expect(threads).to_contain_text("Oldest of ALL")

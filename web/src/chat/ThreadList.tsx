@@ -50,7 +50,7 @@ export function ThreadList({ current }: { current: string | null }) {
       {(threads.value.length > 0 || words.length > 0) && (
         <input
           type="search"
-          aria-label="Search titles"
+          aria-label="Search threads"
           placeholder="Search titles"
           value={search.value}
           onInput={(event) => {
