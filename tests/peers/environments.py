@@ -3,7 +3,8 @@
 A Python peer has the environment ``.venv-peers/<name>``, made from ``requirements/peers/<name>.txt`` and what our own
 server needs (``requirements/server.txt``), and kept until these files or the Python change. The pins are complete, so
 nothing is resolved. Peers without such a file use the packages that the tests have anyway. The programs are in
-``servers/`` (those of others) and ``apps/`` (their agents behind ``App``); both use ``agents/``.
+``servers/`` (those of others), ``apps/`` (their agents behind ``App``) and ``clients/`` (callers of ``App``). The first
+two use ``agents/``.
 """
 
 from __future__ import annotations
@@ -129,12 +130,26 @@ SERVERS = (
 )
 """The endpoints of frameworks, for ``upstream``."""
 
+CLIENTS = (
+    Peer(
+        "agui_chat_client",
+        "AGUIChatClient",
+        "clients/agui_chat_client.py",
+        ("agent-framework-ag-ui", "agent-framework-core", "ag-ui-protocol"),
+        environment="agent_framework",
+    ),
+)
+"""Clients that others publish. Their programs get the URL of ``DEMO`` and print their cells as JSON."""
+
+DEMO = Peer("demo_app", "demo", "apps/demo_app.py", ("aguila",))
+"""Our server with the demo agent, for ``CLIENTS``."""
+
 GATEWAY = Peer("upstream_app", "upstream", "apps/upstream_app.py", ("aguila",))
 """Our server in front of another one."""
 
 
 def peer_named(name: str) -> Peer:
-    return next(peer for peer in (*PEERS, *FRAMEWORKS, *SERVERS) if peer.name == name)
+    return next(peer for peer in (*PEERS, *FRAMEWORKS, *SERVERS, *CLIENTS) if peer.name == name)
 
 
 def interpreter(peer: Peer) -> str:

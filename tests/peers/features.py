@@ -385,6 +385,24 @@ FRAMEWORK_FEATURES: dict[str, Feature] = {
 }
 """The features that a framework behind ``App`` is tried with. The last one ends the server."""
 
+CLIENT_FEATURES = (
+    "text",
+    "second turn",
+    "backend tools, in parallel",
+    "frontend tool",
+    "state",
+    "reasoning",
+    "activity",
+    "subagents, in parallel",
+    "interrupt",
+    "approval with edited arguments",
+    "image attachment",
+    "image result",
+    "error",
+    "cancel",
+)
+"""The features of the demo that a client of others is tried with, by its own program."""
+
 FEATURES: dict[str, Feature] = {
     "text": text,
     "backend tools": backend,

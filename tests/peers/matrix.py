@@ -1,14 +1,15 @@
 """``python tests/peers/matrix.py [--check] [PEER ...]``: try every feature on every peer and write the tables.
 
-``docs/peers.md`` has the servers of others, called by our client; ``docs/frameworks.md`` has the agents of frameworks
-behind ``App``, and the servers of others behind ``upstream``. With names only those peers are tried. ``--check`` tries
-nothing: it compares the documents with the recorded results.
+``docs/peers.md`` has the servers of others, called by our client, and the clients of others, calling our server;
+``docs/frameworks.md`` has the agents of frameworks behind ``App``, and the servers of others behind ``upstream``. With
+names only those peers are tried. ``--check`` tries nothing: it compares the documents with the recorded results.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
@@ -17,8 +18,22 @@ from typing import Any, NamedTuple
 
 sys.path.append(str(Path(__file__).parents[1] / "support"))  # as pytest does
 
-from environments import FRAMEWORKS, GATEWAY, PEERS, SERVERS, START_DEADLINE, Blocked, Peer, Running, running
-from features import FEATURES, FRAMEWORK_FEATURES, Broken, Feature, Trial, error_text
+from environments import (
+    CLIENTS,
+    DEMO,
+    FRAMEWORKS,
+    GATEWAY,
+    HERE,
+    PEERS,
+    SERVERS,
+    START_DEADLINE,
+    Blocked,
+    Peer,
+    Running,
+    interpreter,
+    running,
+)
+from features import CLIENT_FEATURES, FEATURES, FRAMEWORK_FEATURES, Broken, Feature, Trial, error_text
 from tables import TABLES, Cell, Column, Results, documents
 
 from aguila.errors import AguilaError, ProtocolError
@@ -103,9 +118,24 @@ def try_upstream(peer: Peer, features: Features = FRAMEWORK_FEATURES) -> Column:
         return {name: Cell("blocked", str(blocked)) for name in features}
 
 
+def try_client(peer: Peer) -> Column:
+    """Try a client of others on our server: its program prints a verdict and a reason for each feature."""
+    try:
+        program = interpreter(peer)
+        with tempfile.TemporaryDirectory() as folder, running(DEMO, _store(folder)) as server:
+            command = [program, str(HERE / peer.program), server.url]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except Blocked as blocked:
+        return {name: Cell("blocked", str(blocked)) for name in CLIENT_FEATURES}
+    if done.returncode:
+        return {name: Cell("fails", done.stderr.strip().splitlines()[-1]) for name in CLIENT_FEATURES}
+    cells = json.loads(done.stdout.splitlines()[-1])
+    return {name: Cell(*cells[name]) for name in CLIENT_FEATURES}
+
+
 def main(arguments: list[str]) -> int:
     names = set(arguments) - {"--check"}
-    unknown = names - {peer.name for peer in (*PEERS, *FRAMEWORKS, *SERVERS)}
+    unknown = names - {peer.name for peer in (*PEERS, *FRAMEWORKS, *SERVERS, *CLIENTS)}
     if unknown:
         print(f"no such peer: {', '.join(sorted(unknown))}", file=sys.stderr)
         return 2
@@ -119,7 +149,10 @@ def main(arguments: list[str]) -> int:
         for peer in peers:
             if names and peer.name not in names:
                 continue
-            column = try_upstream(peer, features) if table == "upstream" else try_peer(peer, features)
+            if table == "server":
+                column = try_client(peer)
+            else:
+                column = try_upstream(peer, features) if table == "upstream" else try_peer(peer, features)
             results.record(table, peer, column)
             for feature, cell in column.items():
                 print(table, peer.name, feature, *cell, flush=True)

@@ -10,15 +10,16 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from environments import FRAMEWORKS, HERE, PEERS, REPOSITORY, SERVERS, Peer, versions
-from features import FEATURES, FRAMEWORK_FEATURES, Feature
+from environments import CLIENTS, FRAMEWORKS, HERE, PEERS, REPOSITORY, SERVERS, Peer, versions
+from features import CLIENT_FEATURES, FEATURES, FRAMEWORK_FEATURES
 
 RESULTS = HERE / "results.json"
 PEERS_PAGE = REPOSITORY / "docs" / "peers.md"
 FRAMEWORKS_PAGE = REPOSITORY / "docs" / "frameworks.md"
 
-TABLES: dict[str, tuple[tuple[Peer, ...], Mapping[str, Feature]]] = {
+TABLES: dict[str, tuple[tuple[Peer, ...], Any]] = {
     "client": (PEERS, FEATURES),
+    "server": (CLIENTS, CLIENT_FEATURES),
     "app": (FRAMEWORKS, FRAMEWORK_FEATURES),
     "upstream": ((*PEERS, *SERVERS), FRAMEWORK_FEATURES),
 }
@@ -61,9 +62,9 @@ FAULTS: dict[tuple[str, str, str], tuple[str, str]] = {
 }
 """Whose fault a failed cell is, and why: by table, peer and feature."""
 
-CLIENTS = [
+DIALECTS = [
     "",
-    "## Third-party clients",
+    "## Dialects",
     "",
     "What each published generation of `@ag-ui/client` receives from our server is in [dialects](dialects.md). A",
     "dialect differs from the protocol in three places. Each loss is logged as a notice of the rule VER-16:",
@@ -76,7 +77,10 @@ CLIENTS = [
 
 
 class Cell(NamedTuple):
-    """The verdict on a feature (``works``, ``fails`` or ``blocked``), the reason if it failed, and remarks."""
+    """The verdict on a feature, the reason if it does not work, and remarks.
+
+    The verdicts are ``works``, ``fails``, ``blocked``, and ``lost`` if a client has no such feature.
+    """
 
     verdict: str
     reason: str = ""
@@ -138,15 +142,20 @@ def documents(results: Results) -> dict[Any, str]:
         _, _, after = rest.partition(end)
         lines = framework_table(results.columns(table), table)
         section = "\n".join([f"{before}{begin}", "", *lines, "", f"{end}{after}"])
-    return {PEERS_PAGE: peers_page(results.columns("client")), FRAMEWORKS_PAGE: section}
+    peers = peers_page(results.columns("client"), results.columns("server"))
+    return {PEERS_PAGE: peers, FRAMEWORKS_PAGE: section}
 
 
-def peers_page(columns: Mapping[Peer, Column]) -> str:
-    """Return docs/peers.md."""
+def peers_page(columns: Mapping[Peer, Column], callers: Mapping[Peer, Column]) -> str:
+    """Return docs/peers.md, of servers and of clients."""
     lines = [
-        "# Third-party servers",
+        "# Third-party servers and clients",
         "",
         "<!-- written by `make peers`; do not edit -->",
+        "",
+        "[Clients](#third-party-clients) are below. [frontends.md](frontends.md) has the front ends for browsers.",
+        "",
+        "## Third-party servers",
         "",
         "`AsyncClient` over HTTP against small servers that use published third-party packages, each in its own",
         "environment and with a scripted model. *works* means that the client shows what the script sends. Numbers",
@@ -158,9 +167,23 @@ def peers_page(columns: Mapping[Peer, Column]) -> str:
     lines += verdicts(columns, "client", notes)
     for peer in columns:
         about = f"{versions(peer)}; [the server](../tests/peers/{peer.program})"
-        lines += ["", f"## {peer.title}", "", about, ""]
+        lines += ["", f"### {peer.title}", "", about, ""]
         lines += [f"{number}. {note}" for number, note in enumerate(notes[peer], 1)] or ["Nothing to remark."]
-    return "\n".join([*lines, *CLIENTS]) + "\n"
+    lines += [
+        "",
+        "## Third-party clients",
+        "",
+        "Published clients in Python against the demo agent behind `App`, over HTTP. *lost* means that the client has",
+        "no such feature: nothing of it reaches its user, and the rest of the run does.",
+        "",
+    ]
+    notes = {peer: [] for peer in callers}
+    lines += verdicts(callers, "server", notes)
+    for peer in callers:
+        about = f"{versions(peer)}; [the program](../tests/peers/{peer.program})"
+        lines += ["", f"### {peer.title}", "", about, ""]
+        lines += [f"{number}. {note}" for number, note in enumerate(notes[peer], 1)]
+    return "\n".join([*lines, *DIALECTS]) + "\n"
 
 
 def framework_table(columns: Mapping[Peer, Column], table: str) -> list[str]:

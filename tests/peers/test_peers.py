@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from builders import run_finished_json
-from environments import PEERS, Peer, Running, peer_named, versions
-from features import FEATURES, Trial
+from environments import CLIENTS, PEERS, Peer, Running, peer_named, versions
+from features import CLIENT_FEATURES, FEATURES, Trial
 from matrix import try_peer
 from processes.node import node_path
 from tables import PEERS_PAGE, Cell, Column, peers_page
@@ -84,7 +84,7 @@ def test_a_peer_that_cannot_be_had_is_blocked_with_the_reason() -> None:
 
 def test_a_failure_stands_in_the_page_with_its_reason() -> None:
     column = {feature: Cell("works") for feature in FEATURES} | {"cancel": Cell("fails", "it goes on", ("odd",))}
-    told = peers_page({peer_named("quickstart"): column})
+    told = peers_page({peer_named("quickstart"): column}, {})
     assert "| cancel | **fails** (1, 2) |" in told
     assert "cancel fails: it goes on" in told
 
@@ -93,5 +93,7 @@ def test_the_documented_matrix_is_about_these_peers_and_features() -> None:
     told = PEERS_PAGE.read_text()
     for feature in FEATURES:
         assert f"\n| {feature} | " in told
-    for peer in PEERS:
-        assert f"\n## {peer.title}\n\n{versions(peer)}; " in told
+    for feature in CLIENT_FEATURES:
+        assert f"\n| {feature} | " in told
+    for peer in (*PEERS, *CLIENTS):
+        assert f"\n### {peer.title}\n\n{versions(peer)}; " in told
