@@ -35,11 +35,13 @@ class AiohttpTransport:
         """Send a request. See ``AsyncTransport``."""
         if self._session is None:
             # Made in the event loop that uses it. No limit on connections: a stream holds one while its run lasts.
+            # Users must not get each other's cookies.
+            options: dict[str, Any] = {"cookie_jar": aiohttp.DummyCookieJar(), **self._options}
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=0),
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._timeouts.connect),
                 auto_decompress=True,
-                **{"cookie_jar": aiohttp.DummyCookieJar(), **self._options},  # users must not get each other's cookies
+                **options,
             )
         try:
             response = await self._session.request(
