@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 from contextlib import nullcontext
@@ -22,7 +23,7 @@ from builders import (
 from processes.forked import aguila
 from scripted_server import Answer, ScriptedServer, frames
 
-from aguila.cli import demo
+from aguila.cli import demo, http_caller
 from aguila.cli.check import check_file, check_url
 from aguila.cli.output.report import as_junit, as_text
 from aguila.client import on_event
@@ -506,3 +507,21 @@ def test_nothing_is_found_in_what_our_own_demo_says(keyword: str, monkeypatch: p
         client.thread().run(f"show {keyword}").result()
     assert len(raw) >= 3
     assert judge(raw) == []
+
+
+@pytest.mark.parametrize("piece", [b"x" * 65_536, b": comment\n\n" * 6_000], ids=["line", "body"])
+@pytest.mark.parametrize("status", [200, 500])
+def test_a_body_that_does_not_end_is_read_up_to_a_limit(
+    piece: bytes, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aguila.cli.check.MAX_BODY", 1_000_000)
+    endless = itertools.repeat(piece, 10_000)
+    options: Any = {"message": None, "input_file": None, "headers": (), "protobuf": False, "timeout": 20.0}
+    with ScriptedServer(Answer(endless, status=status)) as server:
+        if status == 500:
+            with pytest.raises(http_caller.CannotRun, match="answered HTTP 500"):
+                check_url(server.url, **options)
+        else:
+            found = check_url(server.url, **options).findings
+            assert any("it has more than 1000000 bytes" in finding.message for finding in found)
+    assert sum(1 for _ in endless) > 9_000  # the rest was not sent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +19,9 @@ from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
 from aguila.stream.verification.checker import Finding, StreamChecker
 from aguila.testing.recordings import RecordedStream, read_streams
+
+MAX_BODY: Final = 32 * 1024 * 1024
+"""Bytes of a response that are read and checked."""
 
 
 def check_url(
@@ -35,7 +38,7 @@ def check_url(
     with HTTPCaller(url, headers=headers_of(headers), protobuf=protobuf, timeout=timeout) as caller:
         answer = caller.post(wanted)
         try:
-            body = answer.body()
+            body = answer.body(MAX_BODY)
         finally:
             answer.close()
     findings = _check_head(answer.status, answer.content_type)

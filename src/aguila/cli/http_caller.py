@@ -7,7 +7,7 @@ import time
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from uuid import uuid4
 
 import msgspec
@@ -20,6 +20,8 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE, SSE_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.errors import AguilaError, TransportFailed
 from aguila.protocol import PROTOCOL_VERSION
+
+_MAX_ERROR: Final = 64 * 1024
 
 
 class CannotRun(AguilaError):
@@ -110,9 +112,17 @@ class StreamResponse:
                 return
             yield (time.monotonic() - self._began) * 1000, data
 
-    def body(self) -> bytes:
-        """Return the whole body."""
-        return b"".join([data for _, data in self.pieces()])
+    def body(self, most: int) -> bytes:
+        """Return the body, at most about this many bytes: a longer one counts as broken off."""
+        found: list[bytes] = []
+        size = 0
+        for _, data in self.pieces():
+            found.append(data)
+            size += len(data)
+            if size > most:
+                self.broke = f"it has more than {most} bytes, which is as much as is read"
+                break
+        return b"".join(found)
 
     def close(self) -> None:
         """Release the connection."""
@@ -146,7 +156,7 @@ class HTTPCaller:
             raise CannotRun(f"cannot reach {display_url(self._url)}: {_reason(error, self._timeout)}") from None
         answer = StreamResponse(response, began, self._timeout)
         if not 200 <= answer.status < 300:
-            text = answer.body().decode("utf-8", "replace").strip()[:500]
+            text = answer.body(_MAX_ERROR).decode("utf-8", "replace").strip()[:500]
             answer.close()
             raise CannotRun(f"{display_url(self._url)} answered HTTP {answer.status}{f': {text}' if text else ''}")
         return answer

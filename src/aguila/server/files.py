@@ -34,6 +34,7 @@ _MEDIA_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,63}/[a-z0-9][a-z0-
 _FORBIDDEN_IN_NAMES: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _MAX_NAME: Final = 200
 _MAX_FIELD: Final = 4096
+_MAX_HEADER: Final = 8192
 _MAX_PARTS: Final = 100
 _FORM_OVERHEAD: Final = 64 * 1024  # bytes that a form may have besides its file
 
@@ -63,7 +64,7 @@ async def receive_upload(
     with the size of each piece that arrives, and may raise. Raises ``Rejected``: 413 ``too_large``, 415
     ``unsupported_media_type``, 422 ``malformed_upload``. Raises ``QuotaExceeded``.
     """
-    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    kind, options = _parse_options(request.headers.get("content-type", ""))
     is_form = kind == b"multipart/form-data"
     allowed = limits.upload + (_FORM_OVERHEAD if is_form else 0)
     length = request.headers.get("content-length", "")
@@ -80,7 +81,7 @@ async def receive_upload(
             raise Rejected(422, "malformed_upload", "the Content-Type of the form has no boundary")
         await form.parse(boundary, _receive_pieces(receive, reservation, count))
     else:
-        _, disposition = parse_options_header(request.headers.get("content-disposition", ""))
+        _, disposition = _parse_options(request.headers.get("content-disposition", ""))
         name = request.query.get("filename")
         form.begin(kind.decode("latin-1"), _text(disposition.get(b"filename")) if name is None else name)
         async for piece in _receive_pieces(receive, reservation, count):
@@ -237,16 +238,22 @@ class _Form:
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
         self._name += data[start:end]
+        self._check_headers()
 
     def _header_value(self, data: bytes, start: int, end: int) -> None:
         self._value += data[start:end]
+        self._check_headers()
+
+    def _check_headers(self) -> None:
+        if len(self._name) + len(self._value) > _MAX_HEADER or len(self._headers) > _MAX_PARTS:
+            raise _long_header()
 
     def _header_end(self) -> None:
         self._headers[self._name.lower()] = self._value
         self._name = self._value = b""
 
     def _headers_finished(self) -> None:
-        _, options = parse_options_header(self._headers.get(b"content-disposition", b""))
+        _, options = _parse_options(self._headers.get(b"content-disposition", b""))
         filename = options.get(b"filename")
         name = options.get(b"name", b"")
         if filename is None and name != b"file":
@@ -254,7 +261,7 @@ class _Form:
             self._text.clear()
             return
         self._field = None
-        kind, _ = parse_options_header(self._headers.get(b"content-type", b""))
+        kind, _ = _parse_options(self._headers.get(b"content-type", b""))
         self.begin(kind.decode("latin-1"), _text(filename))
 
     def _part_data(self, data: bytes, start: int, end: int) -> None:
@@ -284,6 +291,18 @@ async def _receive_pieces(
             yield message["body"]
         if not message.get("more_body", False):
             return
+
+
+def _parse_options(header: str | bytes) -> tuple[bytes, dict[bytes, bytes]]:
+    """Parse a header with options. Raises ``Rejected`` for a long one, whose parsing takes long."""
+    if len(header) > _MAX_HEADER:
+        raise _long_header()
+    return parse_options_header(header)
+
+
+def _long_header() -> Rejected:
+    message = f"a header of the upload has more than {_MAX_HEADER} bytes, or a part has more than {_MAX_PARTS} headers"
+    return Rejected(422, "malformed_upload", message)
 
 
 def _too_large(limits: Limits) -> Rejected:

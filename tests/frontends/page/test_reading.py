@@ -156,3 +156,19 @@ def test_threads_are_found_by_words_of_their_titles(
     search.fill("nothing")
     expect(threads).to_have_count(0)
     expect(page.get_by_text("No title has these words.")).to_be_visible()
+
+
+async def answers_with_deep_quotes(run: Run) -> None:
+    await run.say("before **deep** text")
+    await run.say("> " * 3_000 + "the bottom")
+    await run.say("after **deep** text")
+
+
+def test_markdown_that_nests_too_deep_is_shown_as_plain_text(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    chat = open_page(serve(App(answers_with_deep_quotes, allow_anonymous=True, page=True)))
+    chat.write("go")
+    chat.is_idle()
+    expect(chat.page.get_by_text("the bottom")).to_have_text(re.compile(r"^(> ){3000}the bottom$"))
+    expect(chat.page.locator(".markdown strong")).to_have_text(["deep", "deep"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
 
 import pytest
@@ -155,3 +156,28 @@ async def test_the_stamp_of_a_list_changes_with_the_write_of_another_store_on_th
     assert await one.threads_stamp("a") != await other.threads_stamp("a")  # each counts for itself
     await one.close()
     await other.close()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+async def test_the_files_are_readable_by_their_owner_only(tmp_path: Path, umask: int):
+    before = os.umask(umask)
+    try:
+        store = SQLiteStore(tmp_path / "threads.db")
+        await store.open()
+        await complete(store, "t", "r")
+        modes = {file.name: oct(file.stat().st_mode & 0o777) for file in tmp_path.iterdir()}
+        await store.close()
+    finally:
+        os.umask(before)
+    assert {"threads.db", "threads.db-wal", "threads.db-shm"} <= modes.keys()
+    assert set(modes.values()) == {"0o600"}
+
+
+async def test_a_file_that_exists_keeps_its_mode(tmp_path: Path):
+    path = tmp_path / "threads.db"
+    path.touch()
+    path.chmod(0o660)
+    store = SQLiteStore(path)
+    await store.open()
+    assert path.stat().st_mode & 0o777 == 0o660
+    await store.close()

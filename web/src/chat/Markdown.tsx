@@ -43,7 +43,8 @@ const ALLOWED = {
 
 /** Draw Markdown, block by block: while a text grows, only its last block is drawn again. */
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
-  const tokens = marked.lexer(text);
+  const tokens = tryTo(() => marked.lexer(text));
+  if (tokens === null) return <PlainText text={text} />;
   return (
     <div class="markdown">
       {tokens.map((token, index) => token.type !== "space" && <Block key={index} token={token} raw={token.raw} />)}
@@ -54,10 +55,26 @@ export const Markdown = memo(function Markdown({ text }: { text: string }) {
 const Block = memo(
   function Block({ token }: { token: Token; raw: string }) {
     if (token.type === "code") return <CodeBlock language={String(token["lang"] ?? "")} code={String(token["text"])} />;
-    return <div dangerouslySetInnerHTML={{ __html: sanitise(marked.parser([token])) }} />;
+    const html = tryTo(() => sanitise(marked.parser([token])));
+    if (html === null) return <PlainText text={token.raw} />;
+    return <div dangerouslySetInnerHTML={{ __html: html }} />;
   },
   (before, after) => before.raw === after.raw,
 );
+
+/** Call a function. Return null if the text nests too deep for it: marked and the sanitiser call themselves. */
+function tryTo<T>(make: () => T): T | null {
+  try {
+    return make();
+  } catch (error) {
+    if (error instanceof RangeError) return null;
+    throw error;
+  }
+}
+
+function PlainText({ text }: { text: string }) {
+  return <div class="plain-text">{text}</div>;
+}
 
 function CodeBlock({ language, code }: { language: string; code: string }) {
   const [name = ""] = language.split(/[\s,{:]/); // ```python title="x"
@@ -76,7 +93,7 @@ function CodeBlock({ language, code }: { language: string; code: string }) {
 
 /** Convert Markdown to HTML that executes and loads nothing. */
 export function toHtml(text: string): string {
-  return sanitise(marked.parse(text, { async: false }));
+  return tryTo(() => sanitise(marked.parse(text, { async: false }))) ?? escape(text);
 }
 
 function sanitise(html: string): string {

@@ -22,6 +22,9 @@ from aguila.store.run_inputs import ListDelta, StoredJSON, compare_lists
 FORMAT: Final = 1
 """The version of the format."""
 
+_MAX_EXPANDED: Final = 1 << 28
+"""Bytes of the lists of messages of all runs of a thread: 16 for each message of each run."""
+
 _Files: TypeAlias = "list[tuple[int, str]]"
 """Place and digest of each inline file in a JSON text."""
 
@@ -252,6 +255,7 @@ class _Reader:
         self._interrupts: list[InterruptRecord] = []
         self._effects: dict[str, dict[str, bytes]] = {}
         self._digests = b""
+        self._expanded = 0  # bytes of all lists
 
     def add(self, line: _AnyLine) -> None:
         """Add a line."""
@@ -298,7 +302,7 @@ class _Reader:
         digests = None
         if line.messages is not None:
             parts = tuple([bytes.fromhex(part) if isinstance(part, str) else part for part in line.messages])
-            digests = ListDelta(parts).apply(self._digests)
+            digests = self._expand(parts)
         self._digests = digests or b""
         record = RunRecord(
             scope=self.head.scope,
@@ -319,6 +323,17 @@ class _Reader:
             sent_run_id=line.sent_id,
         )
         self._runs.append(ArchivedRun(record=record, body=_stored_json(line.input, line.files), digests=digests))
+
+    def _expand(self, parts: tuple[bytes | tuple[int, int], ...]) -> bytes:
+        """Return the list of a run. Raise ``ValueError`` if a few bytes would expand to many."""
+        base = len(self._digests)
+        for part in parts:
+            if not isinstance(part, bytes) and not 0 <= part[0] <= part[1] <= base:
+                raise ValueError("a list of messages takes more than the list before it has")
+            self._expanded += len(part) if isinstance(part, bytes) else part[1] - part[0]
+        if self._expanded > _MAX_EXPANDED:
+            raise ValueError(f"the lists of messages of the thread have more than {_MAX_EXPANDED} bytes")
+        return ListDelta(parts).apply(self._digests)
 
     def finish(self, end: _EndLine) -> ThreadArchive:
         """Return the thread. Raise ``ValueError`` if lines are missing."""

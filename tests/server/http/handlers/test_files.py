@@ -354,3 +354,16 @@ async def test_a_flood_of_empty_parts_is_refused_early(open_store: Store) -> Non
 @pytest.mark.parametrize("media_type", ["audio/x+xml", "video/svg+xml", "audio/html", "video/xml", "audio/javascript"])
 def test_a_type_that_a_browser_might_execute_is_an_attachment(media_type: str) -> None:
     assert answer(media_type)["content-disposition"] == "attachment"
+
+
+@pytest.mark.parametrize("header", ["content-type", "content-disposition"])
+async def test_a_long_header_is_refused_before_it_is_parsed(open_store: Store, header: str) -> None:
+    long = 'text/plain; a="' + '\\"' * 500_000 + '"'
+    assert await refusal(open_store, b"x", {header: long}) == (422, "malformed_upload")
+
+
+@pytest.mark.parametrize("line", [b"Content-Disposition: form-data; a=" + b"x;" * 500_000, b"X: y\r\n" * 200 + b"Z: z"])
+async def test_the_headers_of_a_part_are_limited(open_store: Store, line: bytes) -> None:
+    body, headers = form((line.decode(), b"x"))
+    with pytest.raises(Rejected, match="a header of the upload has more than 8192 bytes, or a part has more than 100"):
+        await upload(open_store, body, headers)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
+from contextlib import suppress
 from math import inf
 from pathlib import Path
 
@@ -43,6 +45,7 @@ def connect(path: Path, *, busy_seconds: float, durability: Durability, max_byte
 
     Its statements do not wait for locks: the writer does that itself.
     """
+    _create_private(path)
     db = sqlite3.connect(
         path, timeout=busy_seconds, isolation_level=None, check_same_thread=False, factory=WriteConnection
     )
@@ -63,6 +66,15 @@ def connect(path: Path, *, busy_seconds: float, durability: Durability, max_byte
         db.close()
         raise
     return db
+
+
+def _create_private(path: Path) -> None:
+    """Create the file if it is missing, for its owner only. SQLite gives its other files the same mode.
+
+    A file that exists must not be opened here: closing it would release the locks of this process.
+    """
+    with suppress(OSError):  # it exists, or SQLite reports the error
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def connect_reader(path: Path, *, busy_seconds: float) -> sqlite3.Connection:

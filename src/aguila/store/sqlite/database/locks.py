@@ -59,7 +59,7 @@ class OwnerLocks:
     def open(self) -> None:
         """Open the lock file and lock the owners from before ``close`` again. If this fails, no owner is ever dead."""
         try:
-            self._file = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._inode = os.fstat(self._file).st_ino & 2**63 - 1  # SQLite integers are signed
             _is_locked(self._file, 0)
             for owner in self._held:
