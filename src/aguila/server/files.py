@@ -238,15 +238,9 @@ class _Form:
 
     def _header_field(self, data: bytes, start: int, end: int) -> None:
         self._name += data[start:end]
-        self._check_headers()
 
     def _header_value(self, data: bytes, start: int, end: int) -> None:
         self._value += data[start:end]
-        self._check_headers()
-
-    def _check_headers(self) -> None:
-        if len(self._name) + len(self._value) > _MAX_HEADER or len(self._headers) > _MAX_PARTS:
-            raise _long_header()
 
     def _header_end(self) -> None:
         self._headers[self._name.lower()] = self._value
@@ -296,13 +290,8 @@ async def _receive_pieces(
 def _parse_options(header: str | bytes) -> tuple[bytes, dict[bytes, bytes]]:
     """Parse a header with options. Raises ``Rejected`` for a long one, whose parsing takes long."""
     if len(header) > _MAX_HEADER:
-        raise _long_header()
+        raise Rejected(422, "malformed_upload", f"a header of the upload has more than {_MAX_HEADER} bytes")
     return parse_options_header(header)
-
-
-def _long_header() -> Rejected:
-    message = f"a header of the upload has more than {_MAX_HEADER} bytes, or a part has more than {_MAX_PARTS} headers"
-    return Rejected(422, "malformed_upload", message)
 
 
 def _too_large(limits: Limits) -> Rejected:

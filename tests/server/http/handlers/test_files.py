@@ -365,5 +365,5 @@ async def test_a_long_header_is_refused_before_it_is_parsed(open_store: Store, h
 @pytest.mark.parametrize("line", [b"Content-Disposition: form-data; a=" + b"x;" * 500_000, b"X: y\r\n" * 200 + b"Z: z"])
 async def test_the_headers_of_a_part_are_limited(open_store: Store, line: bytes) -> None:
     body, headers = form((line.decode(), b"x"))
-    with pytest.raises(Rejected, match="a header of the upload has more than 8192 bytes, or a part has more than 100"):
+    with pytest.raises(Rejected, match=r"not valid multipart data: Maximum header (size|count) exceeded"):
         await upload(open_store, body, headers)
