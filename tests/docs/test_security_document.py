@@ -8,10 +8,13 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from route_table import route_names
+
+from faults import hostile_routes
 
 ROOT = Path(__file__).parents[2]
 LINES = (ROOT / "SECURITY.md").read_text().splitlines()
-ROWS = [line for line in LINES if line.startswith("| ") and not line.startswith("| what")]
+ROWS = [line for line in LINES if line.startswith("| ") and not line.startswith(("| what", "| route"))]
 TEST = re.compile(r"`(tests/[^`:]+)::(test_\w+)` \|$")
 
 
@@ -36,3 +39,10 @@ def test_lines_without_a_test_are_not_promised() -> None:
             heading = line
         assert not line.startswith("- ") or heading == "Not promised:", line
         assert not line.startswith("**"), line
+
+
+def test_the_table_of_routes_has_every_route_with_its_hostile_cases() -> None:
+    section = "\n".join(LINES).partition("## Hostile cases of each route\n")[2].partition("\n## ")[0]
+    rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
+    found = {route.removeprefix("| ").strip("`"): cases for route, cases, _ in rows}
+    assert found == {route: hostile_routes.describe(route) for route in route_names()}

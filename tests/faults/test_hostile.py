@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 from faults.attacks import MEMORY_AT_END, Attacks, Request, measured_worker
 from faults.kit import report, scaled
+from route_table import route_names
 from serving import run_input
 
-from faults import hostile
+from faults import hostile, hostile_routes
 
 pytestmark = pytest.mark.anyio
 
@@ -89,6 +90,29 @@ async def test_floods_of_headers_are_refused_within_bounds(tmp_path: Path, http:
                     request.status == 200 if headers is floods["a normal request"] else request.status in (0, 431, 400)
                 )
         finish(f"floods of headers, {http or 'aguila serve'}", attacks, "memory")
+
+
+def test_every_route_has_hostile_cases() -> None:
+    assert set(hostile_routes.ROUTES) == route_names()
+    assert hostile_routes.QUERIES.keys() <= route_names()
+    for route in hostile_routes.ROUTES:
+        assert len(list(hostile_routes.cases(route, 1000))) >= 10, route
+
+
+async def test_hostile_requests_to_every_route_are_answered_within_bounds(tmp_path: Path, store: str) -> None:
+    every = scaled(8, 1)
+    async with measured_worker(tmp_path, store) as worker:
+        attacks = Attacks(worker)
+        await attacks.prepare()
+        found = [(route, case) for route in hostile_routes.ROUTES for case in hostile_routes.cases(route, SIZE)]
+        for route, case in found[::every]:
+
+            async def make(_: int, case: hostile_routes.Hostile = case) -> Request:
+                return Request(worker.port, case.method, case.path, case.body, case.headers)
+
+            request = await attacks.attack(f"{route}: {case.name}", case.size, make)
+            assert request.status not in (0, 500), (route, case.name)
+        finish(f"hostile requests to every route, {store}", attacks, store)
 
 
 async def get(port: int, path: str) -> Request:

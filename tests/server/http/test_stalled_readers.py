@@ -206,6 +206,7 @@ SMALL = {
     "GET /capabilities": "what the developer declares",
     "GET /agents": "the names that the developer gives",
     "GET /healthz": "a status",
+    "GET /readyz": "a status",
     "GET /threads/{id}/runs/{id}": "a record",
     "GET /threads/{id}/runs/{id}/check": "at most 500 findings; a buffered body, counted as GET / is",
     "PATCH /threads/{id}": "a summary, with at most 16 KiB of metadata",

@@ -41,6 +41,7 @@ _ASSET_HEADERS: Final[Headers] = (
     (b"cache-control", b"public, max-age=31536000, immutable"),
     (b"vary", b"accept-encoding"),
 )
+_MAX_NAME: Final = 255  # bytes; file systems refuse longer names
 _MEDIA_TYPES: Final = {".js": b"text/javascript", ".css": b"text/css", ".svg": b"image/svg+xml"}
 _BASE: Final = '<meta name="aguila-base" content="./" />'
 _ANONYMOUS: Final = '<meta name="aguila-anonymous" content="all" />'
@@ -123,7 +124,13 @@ class PageFiles:
     def _asset(self, name: str, request: Request) -> BufferedResponse:
         if name not in self._bodies:
             path = self._folder / "_page" / name
-            if "/" in name or "\\" in name or name.startswith(".") or not path.is_file():
+            if (
+                len(name.encode()) > _MAX_NAME
+                or "/" in name
+                or "\\" in name
+                or name.startswith(".")
+                or not path.is_file()
+            ):
                 raise NotFound(f"the page has no file {name!r}; reload the page")
             body = path.read_bytes()
             self._bodies[name] = body, gzip.compress(body, mtime=0)

@@ -490,6 +490,7 @@ def describe(server: Any, number: int, update: Any) -> Any:
     return server.client.patch(f"/threads/t{number}", json=update)
 
 
+@pytest.mark.postgres
 def test_a_page_of_threads_is_bounded_by_bytes_and_metadata_is_sent_as_stored(store: Any) -> None:
     metadata = {"nested": [[]] * 5_000}  # 15 KB, slow to decode
     with serving(App(echo, store=store, allow_anonymous=True)) as server:
@@ -512,6 +513,7 @@ def test_a_page_of_threads_is_bounded_by_bytes_and_metadata_is_sent_as_stored(st
 
 
 @pytest.mark.anyio
+@pytest.mark.postgres
 async def test_a_page_of_large_metadata_does_not_block_the_event_loop(store: Any) -> None:
     async with App(echo, store=store, allow_anonymous=True) as app:
         body = json.dumps({"metadata": {"nested": [[]] * 5_000}}).encode()
@@ -531,6 +533,7 @@ async def test_a_page_of_large_metadata_does_not_block_the_event_loop(store: Any
     assert slices.longest < allowed(0.01)
 
 
+@pytest.mark.postgres
 def test_metadata_is_checked_against_the_quotas_with_its_index(store: Any) -> None:
     large = {"metadata": {"text": "x" * 16_000}}
     limits = Limits(bytes_per_scope=45_000)
@@ -546,6 +549,7 @@ def test_metadata_is_checked_against_the_quotas_with_its_index(store: Any) -> No
         assert describe(server, 1, large).status_code == 200
 
 
+@pytest.mark.postgres
 def test_metadata_has_at_most_64_members(store: Any) -> None:
     with serving(App(echo, store=store, allow_anonymous=True)) as server:
         server.events(thread_id="t0", run_id="r")
