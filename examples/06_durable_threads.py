@@ -40,6 +40,7 @@ async def agent(run: Run):
         yield f" {number}"
 
 
+# Without authentication everyone who reaches the server reads and deletes all threads, so this is allowed explicitly.
 app = App(agent, store="threads.db", history="server", allow_anonymous=True)
 
 if __name__ == "__main__":

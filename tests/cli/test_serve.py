@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, get_args
 
 import httpx2
-import msgspec
 import pydantic.fields  # noqa: F401 - typer imports it on first use, which fails while sys.modules is replaced
 import pytest
 import uvicorn
@@ -191,7 +190,6 @@ def app_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> d
     monkeypatch.setattr(uvicorn.Server, "run", run)
     monkeypatch.setattr(serve, "log_config", no_logs)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-    monkeypatch.setenv("AGUILA_SERVE", "")
     done = CliRunner().invoke(commands, ["serve", "mine:agent", "--port", "0", *words])
     assert done.exit_code == 0, done.output
     return built[0]
@@ -212,7 +210,9 @@ def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, mon
     assert full.pop("store") == str(folder / "x.db")
     assert full.pop("allow_anonymous") is True
     assert full.pop("allowed_hosts") == [*local, "a.example"]
-    assert full.pop("limits") == Limits(body=1001, upload=1002, runs=1003, runs_per_scope=1004, anonymous_bytes=1010)
+    assert full.pop("limits") == Limits(
+        body=1001, upload=1002, runs=1003, runs_per_scope=1004, anonymous_bytes=1010, run_seconds=1011.0
+    )
     assert full.pop("retention") == Retention(max_age=1005.0, max_threads=1006, max_bytes=1007, compact_after=1008.0)
     assert full == {
         APP_OPTIONS[option]: value
@@ -287,7 +287,6 @@ def test_what_an_app_says_itself_cannot_be_said_beside_it(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
     monkeypatch.setattr(sys, "modules", {**sys.modules})
-    monkeypatch.setenv("AGUILA_SERVE", "")
     done = CliRunner().invoke(commands, ["serve", "whole:app", "--port", "0", *options])
     assert done.exit_code == 1
     message = f"whole:app is an App with its own options; pass these to App(...): {expected}"
@@ -321,7 +320,6 @@ def test_a_store_in_memory_makes_no_file(folder: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(uvicorn.Server, "run", run)
     monkeypatch.setattr(serve, "log_config", no_logs)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-    monkeypatch.setenv("AGUILA_SERVE", "")
     done = CliRunner().invoke(commands, ["serve", "--port", "0", "--store", ":memory:"])
     assert done.exit_code == 0, done.output
     assert isinstance(apps[0].store, MemoryStore)
@@ -341,7 +339,6 @@ def test_the_server_waits_for_as_long_as_the_app_drains(folder: Path, monkeypatc
     monkeypatch.setattr(uvicorn.Server, "run", run)
     monkeypatch.setattr(serve, "log_config", no_logs)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-    monkeypatch.setenv("AGUILA_SERVE", "")
     what = serve.Serving(target="slow_app:app", folder=str(folder), store=str(folder / "aguila.db"))
     serve.serve(what, port=0, workers=1, reload=False, json_logs=False)
     (server,) = found
@@ -705,9 +702,8 @@ def test_the_page_is_on_by_default_only_on_loopback(
     (folder / "apps.py").write_text(apps)
     monkeypatch.delitem(sys.modules, "apps", raising=False)
     what = serve.Serving(target=target, folder=str(folder), store=serve.MEMORY, host=host)
-    monkeypatch.setenv("AGUILA_SERVE", msgspec.json.encode(what).decode())
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-    app = serve.build()
+    app = serve.build(what)
     assert (app.page is not None) is has_page
     assert (
         "in a browser" in serve.welcome(what, app, 80) or "page is not built" in serve.welcome(what, app, 80)

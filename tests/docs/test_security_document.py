@@ -46,3 +46,15 @@ def test_the_table_of_routes_has_every_route_with_its_hostile_cases() -> None:
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| `")]
     found = {route.removeprefix("| ").strip("`"): cases for route, cases, _ in rows}
     assert found == {route: hostile_routes.describe(route) for route in route_names()}
+
+
+def test_documents_that_open_a_server_to_others_say_so_in_the_same_breath() -> None:
+    root = Path(__file__).parents[2]
+    for path in [root / "README.md", *(root / "docs").glob("*.md"), *(root / "examples").glob("*.py")]:
+        lines = path.read_text().splitlines()
+        is_code = path.suffix == ".py"
+        for number, line in enumerate(lines):
+            is_code = is_code if path.suffix == ".py" else is_code != line.startswith("```")
+            if is_code and re.search(r"allow_anonymous=True|--host 0\.0\.0\.0", line):
+                said = " ".join(lines[max(0, number - 1) : number + 1])
+                assert re.search(r"every(one| client)", said, re.IGNORECASE), f"{path.name}:{number + 1}"

@@ -18,17 +18,19 @@ import time
 import traceback
 import webbrowser
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import typer
 import uvicorn
-from uvicorn.supervisors import ChangeReload, Multiprocess
+from uvicorn.supervisors import ChangeReload
 
 from aguila.cli.http_caller import is_url
 from aguila.cli.output.logs import log_config
-from aguila.codec.json.bounded_floats import decode_json
+from aguila.cli.store_locations import DEFAULT_STORE, store_from_environment
+from aguila.cli.supervision import LoopWatch, Supervisor, end_with_supervisor
 from aguila.errors import StoreUnavailable
 from aguila.frameworks import upstream
 from aguila.frameworks.relay.upstream import Upstream
@@ -41,9 +43,6 @@ from aguila.server.page.files import NOT_BUILT, PageFiles
 from aguila.store import MemoryStore, Retention, Store
 from aguila.store.locations import MEMORY
 
-_ENVIRONMENT = "AGUILA_SERVE"
-"""Environment variable for worker processes: uvicorn passes them only the name of a function."""
-
 LOCAL_HOSTS = LOOPBACK_NAMES
 """Host names of this machine for its own users."""
 
@@ -53,7 +52,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
     target: str
     folder: str
-    store: str
+    store: str | None = None
+    """The location of the store; None until it is read from the environment."""
     host: str = "127.0.0.1"
     options: dict[str, Any] = {}
     """Parameters of ``App`` that were given as options."""
@@ -81,12 +81,13 @@ def serve(
     workers: int,
     reload: bool,
     json_logs: bool,
+    forwarded_allow_ips: str | None = None,
     log_level: str = "info",
     open_page: bool = False,
 ) -> None:
     """Serve until a signal. Raise ``CannotServe``."""
-    os.environ[_ENVIRONMENT] = msgspec.json.encode(serving).decode()
-    app = build()  # workers build their own; here it shows errors before anything is started
+    serving = _with_store(serving)
+    app = build(serving)  # workers build their own; here it shows errors before anything is started
     if workers > 1 and isinstance(app.store, MemoryStore):
         raise CannotServe("several workers cannot share threads in memory; use --store STORE, or App(store=path)")
     if open_page and app.page is None:
@@ -97,19 +98,23 @@ def serve(
     except StoreUnavailable as error:
         listener.close()
         raise CannotServe(str(error)) from None
-    factory = "aguila.cli.serve:build_for_reload" if reload else "aguila.cli.serve:build_in_worker"
+    has_workers = workers > 1 or reload
+    # Pickled into the pipe of each worker, so that no subprocess of an agent inherits the URL of the store.
+    factory = partial(build_for_reload if reload else build_in_worker, serving)
     config = uvicorn.Config(
-        factory if workers > 1 or reload else app,
-        factory=workers > 1 or reload,
+        factory if has_workers else LoopWatch(app),
+        factory=has_workers,
         workers=workers,
         reload=reload,
         reload_dirs=[serving.folder] if reload else None,
         lifespan="on",
         http=BoundedHTTPProtocol,
+        forwarded_allow_ips=forwarded_allow_ips,
         access_log=False,
         server_header=False,
         log_config=log_config(as_json=json_logs, level=log_level),
         timeout_graceful_shutdown=math.ceil(app.drain) + 10,
+        timeout_worker_healthcheck=30,  # an agent may import much before its worker is ready
     )
     typer.echo(welcome(serving, app, listener.getsockname()[1]))
     if app.page is not None:
@@ -120,7 +125,7 @@ def serve(
         if reload:
             ChangeReload(config, target=server.run, sockets=[listener]).run()
         elif workers > 1:
-            Multiprocess(config, sockets=[listener]).run()
+            Supervisor(config, sockets=[listener]).run()
         else:
             server.run(sockets=[listener])
     except KeyboardInterrupt:
@@ -139,21 +144,25 @@ async def _try(store: Store) -> None:
             await store.close()
 
 
-def build_in_worker() -> App:
-    """Build the app in a process that uvicorn started. Exit with the reason where it cannot be built."""
+def build_in_worker(serving: Serving) -> LoopWatch:
+    """Build the app in one of several processes. Exit with the reason where it cannot be built."""
+    end_with_supervisor()
     try:
-        return build()
+        app = build(serving)
+        app.has_siblings = True
+        return LoopWatch(app)
     except CannotServe as error:
         sys.exit(f"aguila serve: {error}")
 
 
-def build_for_reload() -> Callable[..., Awaitable[None]]:
+def build_for_reload(serving: Serving) -> Callable[..., Awaitable[None]]:
     """Build the app in the process of ``--reload``. If that fails, print why and return an app that answers 503.
 
     The reloader keeps the port open. If this process exited, clients would wait for an answer until the code changes.
     """
+    end_with_supervisor()
     try:
-        return build()
+        return LoopWatch(build(serving))
     except CannotServe as error:
         problem = str(error)
     except SystemExit as error:  # raised by the module, such as for a missing setting
@@ -162,10 +171,27 @@ def build_for_reload() -> Callable[..., Awaitable[None]]:
     return answer_not_loaded
 
 
-def build() -> App:
-    """Build the app that the environment describes. Raise ``CannotServe``."""
-    serving = decode_json(os.environ[_ENVIRONMENT], Serving)
-    found = _make_gateway(serving) if is_url(serving.target) else find(serving.target, serving.folder)
+def _with_store(serving: Serving) -> Serving:
+    """Return the options with the store that the environment names, unless one was given or the target is an App.
+
+    An App may read the same variables itself, so they are left alone then. Raise ``CannotServe``.
+    """
+    if serving.store is not None or isinstance(_target_of(serving), App):
+        return serving
+    try:
+        location = store_from_environment(os.environ)
+    except ValueError as error:
+        raise CannotServe(str(error)) from None
+    return msgspec.structs.replace(serving, store=location or str(Path(serving.folder) / DEFAULT_STORE))
+
+
+def _target_of(serving: Serving) -> Any:
+    return _make_gateway(serving) if is_url(serving.target) else find(serving.target, serving.folder)
+
+
+def build(serving: Serving) -> App:
+    """Build the app. Raise ``CannotServe``."""
+    found = _target_of(serving)
     if isinstance(found, App):
         if serving.given:
             given = ", ".join(serving.given)

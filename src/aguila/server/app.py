@@ -188,6 +188,8 @@ class App:
         self._starting = asyncio.Lock()
         self._draining: asyncio.Task[None] | None = None
         self._is_drain_requested = False  # set by a signal that comes while the app starts
+        self.has_siblings = False
+        """Whether other processes accept connections from the same socket. ``aguila serve --workers`` sets it."""
         if has_protobuf():
             ProtobufEncoder()  # imports the extra, which takes some 30 ms: too long for the event loop
 

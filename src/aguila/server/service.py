@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import Mapping, Sequence
 from math import inf
 from typing import Any
@@ -35,7 +36,7 @@ from aguila.server.tanstack.events import TanStackFraming, is_tanstack
 from aguila.store import Store
 from aguila.stream.version import consumer_version_notice
 
-_LOOPBACK = frozenset({"127.0.0.1", "::1", ""})
+_log = logging.getLogger("aguila.server")
 
 _LAST_READS = 2.0
 """Seconds that viewers have to read the end of drained runs."""
@@ -60,14 +61,14 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def counted_address(self) -> str | None:
-        """The address of a caller without credentials; None if it is a loopback address or not known.
+        """The address of a caller without credentials; None for this machine: a loopback address or a Unix socket.
 
         Of an IPv6 address it is the network of 64 bits, because a visitor has all addresses of one.
         """
         client = self.request.asgi.get("client")
-        if self.principal is not None or client is None or client[0] in _LOOPBACK:
+        if self.principal is not None or client is None or not client[0]:
             return None
-        return _network_of(client[0]) if ":" in client[0] else client[0]
+        return _counted(client[0])
 
     @property
     def peer(self) -> str:
@@ -76,13 +77,16 @@ class Exchange(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.scope} {'' if client is None else client[0]}"
 
 
-def _network_of(address: str) -> str:
+def _counted(address: str) -> str | None:
     try:
-        parsed = ipaddress.IPv6Address(address.partition("%")[0])
+        parsed = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    mapped = parsed.ipv4_mapped
-    return str(ipaddress.IPv6Network((parsed, 64), strict=False)) if mapped is None else str(mapped)
+    if isinstance(parsed, ipaddress.IPv6Address) and parsed.ipv4_mapped is not None:
+        parsed = parsed.ipv4_mapped
+    if parsed.is_loopback:
+        return None
+    return str(parsed if parsed.version == 4 else ipaddress.IPv6Network((parsed, 64), strict=False))
 
 
 class Service:
@@ -121,6 +125,7 @@ class Service:
         self._checking = asyncio.Lock()
         self._checked_at = -inf
         self._check_error: StoreUnavailable | None = None
+        self._has_warned_of_proxy = False
 
     async def drain(self) -> None:
         """Drain the runs, let their viewers read the end, then end the streams that are left.
@@ -160,6 +165,23 @@ class Service:
         """Shorten a drain in progress: cancel the runs and end the streams."""
         self.runs.stop_now()
         self._streams.stop_now()
+
+    def note_forwarded(self, request: Request) -> None:
+        """Log once if a request was forwarded by a proxy that the server does not trust: its visitors share limits."""
+        client = request.asgi.get("client")
+        address = "" if client is None else client[0]
+        forwarded = [one.strip() for one in request.raw_headers[b"x-forwarded-for"].decode("latin-1").split(",")]
+        is_trusted = address != "" and any(
+            one == address or one.startswith((f"{address}:", f"[{address}]")) for one in forwarded
+        )
+        if is_trusted or self._has_warned_of_proxy:
+            return
+        self._has_warned_of_proxy = True
+        what = (
+            "a request from %s has X-Forwarded-For, but that address is not trusted as a proxy, so its visitors have no"
+        )
+        what += " addresses of their own; name the proxy with --forwarded-allow-ips"
+        _log.warning(what, address or "a Unix socket")
 
     def select_headers(self, request: Request) -> dict[str, str]:
         """Return the headers of a request that agents may see."""

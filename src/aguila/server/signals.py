@@ -14,6 +14,8 @@ uvicorn waits for open connections without limit, unless it is configured otherw
 would keep the process alive. So if such a stream is left after the drain, or after a second SIGTERM, uvicorn's limit is
 lowered.
 
+Of several workers that share a socket, one that drains stops accepting first: the others take the new connections.
+
 Handlers are installed in the main thread only, and not for a signal that the process ignores. Python's own handler of
 SIGINT is kept.
 """
@@ -50,6 +52,11 @@ class Drainable(Protocol):
     @property
     def is_stuck(self) -> bool:
         """Whether a connection is still open after the drain."""
+        ...
+
+    @property
+    def has_siblings(self) -> bool:
+        """Whether other processes accept connections from the same socket."""
         ...
 
 
@@ -89,7 +96,10 @@ class _ChainedHandler:
             signal.signal(self._number, self._previous)
 
     def _begin_drain(self, loop: asyncio.AbstractEventLoop) -> None:
-        tasks = [app.begin_drain() for app, its_loop in self._apps.items() if its_loop is loop]
+        apps = [app for app, its_loop in self._apps.items() if its_loop is loop]
+        if any(app.has_siblings for app in apps):
+            self._stop_accepting()
+        tasks = [app.begin_drain() for app in apps]
         draining = asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
         # A callback, not a task: an exception of the previous handler, such as SystemExit, has to leave the event loop.
         draining.add_done_callback(self._on_drained)
@@ -107,6 +117,14 @@ class _ChainedHandler:
             if any(app.is_stuck for app in self._apps):
                 self._limit_server_wait(_STUCK_TIMEOUT)
             self._pass_on(None)
+
+    def _stop_accepting(self) -> None:
+        """Leave new connections to the other workers, if the previous handler is uvicorn's. Idle ones are closed."""
+        server = getattr(self._previous, "__self__", None)
+        for one in getattr(server, "servers", ()):
+            one.close()
+        for connection in list(getattr(getattr(server, "server_state", None), "connections", ())):
+            connection.shutdown()  # one with a response in progress stays until its end
 
     def _limit_server_wait(self, seconds: int) -> None:
         """Lower uvicorn's limit for open connections, if the previous handler is uvicorn's."""

@@ -94,6 +94,14 @@ def serve(
     ] = 8000,
     workers: Annotated[int, _option(_SERVER, "Processes that share the store.", min=1, metavar="N")] = 1,
     reload: Annotated[bool, _flag(_SERVER, "Restart when code changes.", "--reload")] = False,
+    forwarded_allow_ips: Annotated[
+        str | None,
+        _option(
+            _SERVER,
+            "Addresses of proxies whose X-Forwarded-For names the visitor, with commas, or *. Default: 127.0.0.1.",
+            metavar="ADDRESSES",
+        ),
+    ] = None,
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _option(_SERVER, "Lowest level of log lines.", metavar="LEVEL")
     ] = "info",
@@ -101,8 +109,14 @@ def serve(
     debug: Annotated[bool, _flag(_SERVER, "Send the text of exceptions to clients.", "--debug")] = False,
     name: Annotated[str | None, _option(_SERVER, "Agent name in /capabilities.")] = None,
     store: Annotated[
-        str, _option(_THREADS, "Path or URL of the store for the threads, or :memory:.", metavar="STORE")
-    ] = "aguila.db",
+        str | None,
+        _option(
+            _THREADS,
+            "Path or URL of the store for the threads, or :memory:. Default: that of AGUILA_STORE or "
+            "AGUILA_STORE_FILE, else aguila.db.",
+            metavar="STORE",
+        ),
+    ] = None,
     durability: Annotated[
         Literal["process", "power"],
         _option(_THREADS, "What stored events survive: the death of the process, or also the loss of power."),
@@ -255,7 +269,7 @@ def serve(
     what = serving.Serving(
         target=target,
         folder=str(Path.cwd()),
-        store=_absolute(store),
+        store=None if store is None else _absolute(store),
         host=host,
         options=options,
         given=named,
@@ -263,7 +277,14 @@ def serve(
     )
     try:
         serving.serve(
-            what, port=port, workers=workers, reload=reload, log_level=log_level, json_logs=json_logs, open_page=open
+            what,
+            port=port,
+            workers=workers,
+            reload=reload,
+            forwarded_allow_ips=forwarded_allow_ips,
+            log_level=log_level,
+            json_logs=json_logs,
+            open_page=open,
         )
     except serving.CannotServe as error:
         typer.echo(f"aguila serve: {error}", err=True)
@@ -271,16 +292,16 @@ def serve(
 
 
 def _absolute(store: str) -> str:
-    """Return a location that is the same in every directory."""
-    from aguila.store.locations import MEMORY, sqlite_path
+    """Return a location that is the same in every directory. Warn of a password, which other users can see."""
+    from aguila.cli.store_locations import FILE, LOCATION, absolute_location, has_password
 
-    if store == MEMORY:
-        return store
+    if has_password(store):
+        problem = "the password in --store is visible to all users of this machine, in the list of processes"
+        typer.echo(f"aguila serve: {problem}; use {LOCATION}, {FILE} or PGPASSWORD instead", err=True)
     try:
-        path = sqlite_path(store)
+        return absolute_location(store)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    return store if path is None else str(path.resolve())
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

@@ -98,6 +98,8 @@ class Dispatcher:
         access = self._access
         segments = path_segments(scope)
         request = Request(scope, "/" + "/".join(segments))
+        if b"x-forwarded-for" in request.raw_headers:
+            service.note_forwarded(request)
         is_from_page = b"origin" in request.raw_headers
         if is_from_page:
             headers += access.origins.headers(request)
