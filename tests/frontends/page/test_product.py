@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from accessibility import axe_findings
 from chat_page import ChatPage
+from faults.cutting_proxy import CuttingProxy
 from playwright.sync_api import expect
+from serving import Gate
 from starlette.applications import Starlette
 from starlette.requests import Request as StarletteRequest
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -26,6 +28,11 @@ LOGO = (
 
 async def agent(run: Run) -> None:
     await run.say(f"Hello, {run.principal or 'you'}.")
+
+
+def by_cookie(request: Request) -> str | None:
+    found = re.search(r"user=(\w+)", request.headers.get("cookie", ""))
+    return None if found is None else found[1]
 
 
 @pytest.mark.parametrize("accent", ["#ffe600", "#1b5e20", "#000"])
@@ -70,10 +77,6 @@ def test_the_page_has_the_name_the_logo_and_the_colour_of_the_app(
 def test_a_visitor_signs_in_at_the_login_of_the_app_and_comes_back(
     serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
 ) -> None:
-    def authenticate(request: Request) -> str | None:
-        found = re.search(r"user=(\w+)", request.headers.get("cookie", ""))
-        return None if found is None else found[1]
-
     async def login(request: StarletteRequest) -> Response:
         if "user" in request.query_params:
             answer = RedirectResponse(request.query_params["next"], 303)
@@ -84,7 +87,7 @@ def test_a_visitor_signs_in_at_the_login_of_the_app_and_comes_back(
             '<label>Name <input name="user"></label><button>Sign in</button></form>'
         )
 
-    app = App(agent, authenticate=authenticate, page=Page(login="/login?from=chat"))
+    app = App(agent, authenticate=by_cookie, page=Page(login="/login?from=chat"))
     site = Starlette(routes=[Route("/login", login), Mount("/chat", app)], lifespan=app.lifespan)
     url = serve(site)
     chat = open_page(f"{url}/chat/#/chat/my-thread")
@@ -115,6 +118,43 @@ def test_a_visitor_signs_in_at_the_login_of_the_app_and_comes_back(
     expect(page).to_have_url(f"{url}/chat/#/chat/my-thread")
     chat.console[:] = [line for line in chat.console if " 401 " not in line and "404" not in line]
     chat.console[:] = [line for line in chat.console if not line.startswith(f"request: {url}/")]
+
+
+def test_a_visitor_who_is_signed_out_during_a_run_is_told_that_alone_and_the_run_goes_on_after_signing_in(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    gate = Gate()
+
+    async def waits(run: Run) -> None:
+        await run.say("One.")
+        await gate.wait()
+        await run.say("Two.")
+
+    url = serve(App(waits, authenticate=by_cookie, page=Page(login="/login")))
+    with CuttingProxy(url, lambda: None) as proxy:
+        chat = open_page(f"{proxy.url}/healthz")
+        context, page = chat.page.context, chat.page
+        context.add_cookies([{"name": "user", "value": "ada", "url": proxy.url}])
+        page.goto(proxy.url)
+        chat.write("go")
+        chat.sees("One.")
+        proxy.budget = lambda: -1
+        proxy.cut_now()
+        expect(page.get_by_role("status")).to_contain_text("The server cannot be reached.")
+        context.clear_cookies()
+        proxy.budget = lambda: None
+        signed_out = page.get_by_role("alert").filter(has_text="You have been signed out.")
+        expect(signed_out).to_be_visible()
+        expect(page.get_by_role("status")).to_have_count(0)
+        expect(chat.messages()).not_to_contain_text("Working…")
+        context.add_cookies([{"name": "user", "value": "ada", "url": proxy.url}])  # as the login in another tab does
+        page.evaluate("dispatchEvent(new Event('focus'))")
+        expect(signed_out).to_have_count(0)
+        chat.sees("Working…")
+        gate.open()
+        chat.sees("Two.")
+        chat.is_idle()
+        chat.console.clear()
 
 
 def test_the_token_survives_a_reload_and_no_other_tab_has_it(

@@ -6,6 +6,7 @@ import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Span, Step, Subagent } from "../protocol/reducer";
 import type { ActivityMessage, AssistantMessage, Json, Message, Part, ReasoningMessage, ToolCall, ToolMessage, UserMessage } from "../protocol/types";
 import { Icon, type IconName } from "../Icon";
+import { needsToken } from "../protocol/api";
 import { hrefOf } from "../router";
 import { A2ui } from "./A2ui";
 import { CopyButton } from "./CopyButton";
@@ -214,7 +215,7 @@ function RunBox({ session, section, path, byId, results }: Shared & { section: R
   return (
     <div role="group" class="run" aria-label="Answer" aria-busy={isRunning}>
       {layout !== undefined && <Entries entries={from === 0 ? layout.entries : layout.entries.slice(from)} {...{ runId, path, layout, session, byId, results }} />}
-      {isRunning && <p class="working soft">Working…</p>}
+      {isRunning && needsToken.value !== "unauthenticated" && <p class="working soft">Working…</p>}
       {run?.error && (
         <div class="card is-error run-error" role="alert">
           <Icon name="warning" size={18} />

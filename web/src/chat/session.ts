@@ -278,6 +278,7 @@ export class ThreadSession {
       const view = await getThread(this.id, run ?? undefined);
       if (load !== this.#loads) return; // another branch was chosen meanwhile
       this.#seed(view);
+      if (this.phase.value === "failed") this.problem.value = null;
       this.phase.value = "ready";
     } catch (error) {
       if (load !== this.#loads) return;
@@ -292,6 +293,7 @@ export class ThreadSession {
         await this.#pause(1_000);
         if (!this.#isClosed) return this.#load(run);
       } else {
+        this.isConnected.value = true;
         this.phase.value = "failed";
         this.#report("The thread was not loaded", error);
       }
@@ -324,6 +326,7 @@ export class ThreadSession {
     while (!this.#isClosed) {
       if (!this.#isStored && this.#next === null) {
         await this.#pause(Infinity);
+        if (this.phase.value === "failed" && !this.#isClosed) await this.#load(this.pinned);
         continue;
       }
       this.#stream = new AbortController();
@@ -385,8 +388,8 @@ export class ThreadSession {
       this.#changed();
       return;
     }
-    if (status === 401 || status === 403) return this.#pause(Infinity);
-    this.isConnected.value = false;
+    this.isConnected.value = status === 401 || status === 403; // the server is there, and refuses
+    if (this.isConnected.value) return this.#pause(Infinity);
     await this.#pause(Math.min(MAX_WAIT_MS, 250 * 2 ** failures));
   }
 
@@ -490,8 +493,8 @@ export class ThreadSession {
         return response;
       } catch (error) {
         const status = error instanceof ApiError ? error.status : -1;
-        if ((status !== 0 && status !== 503) || failures > 12 || this.#isClosed) throw error;
-        this.isConnected.value = false;
+        this.isConnected.value = status !== 0 && status !== 503;
+        if (this.isConnected.value || failures > 12 || this.#isClosed) throw error;
         await new Promise((resolve) => setTimeout(resolve, Math.min(MAX_WAIT_MS, 250 * 2 ** failures)));
       }
     }

@@ -200,6 +200,7 @@ async function call(
   }
   if (!response.ok && response.status !== 304) throw errorOf(response.status, await response.text(), used);
   hasAccess.value = true;
+  if (used === token.value && needsToken.value === "unauthenticated") needsToken.value = null; // signed in again, perhaps in another tab
   if (options.method !== undefined && needsToken.value === "forbidden") needsToken.value = null; // the reads go on all the time
   return response;
 }
