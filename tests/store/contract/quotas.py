@@ -47,6 +47,14 @@ class QuotasContract(StoreTest):
         assert (after.threads, after.bytes) == (1, before.bytes + 500 + len(lines("end")[0]) + 100)
         assert await store.usage() == after
 
+    async def test_metadata_counts_with_its_index(self, store: Store):
+        await complete(store, "t", "r")
+        empty = await store.usage("a")
+        await store.update_thread("a", "t", ThreadUpdate(metadata=b'{"m":"%b"}' % (b"x" * 92)))
+        assert (await store.usage("a")).bytes == (await store.usage()).bytes == empty.bytes + 300
+        await store.update_thread("a", "t", ThreadUpdate(metadata=None))
+        assert await store.usage("a") == await store.usage() == empty
+
     async def test_usage_shrinks_with_what_is_removed(self, store: Store):
         await complete(store, "t", "r")
         empty = await store.usage("a")

@@ -536,7 +536,7 @@ async def test_a_page_of_large_metadata_does_not_block_the_event_loop(store: Any
 @pytest.mark.postgres
 def test_metadata_is_checked_against_the_quotas_with_its_index(store: Any) -> None:
     large = {"metadata": {"text": "x" * 16_000}}
-    limits = Limits(bytes_per_scope=45_000)
+    limits = Limits(bytes_per_scope=70_000)  # 16 KB count three times
     with serving(App(echo, store=store, allow_anonymous=True, limits=limits)) as server:
         for number in range(3):
             server.events(thread_id=f"t{number}", run_id="r")

@@ -16,7 +16,7 @@ import pytest
 from contract.support import Clock, events_of, lines, start, statuses
 
 from aguila.errors import CursorExpired, StoreUnavailable
-from aguila.store import MetadataFilter, RunEnd, SQLiteStore
+from aguila.store import MetadataFilter, RunEnd, SQLiteStore, ThreadUpdate
 from aguila.store.run_inputs import hash_json
 from aguila.store.sqlite.database.migrations import OLDEST, SCHEMA
 
@@ -100,6 +100,22 @@ async def test_a_file_of_schema_15_keeps_messages_and_values(path: Path):
     await store.close()
 
 
+async def test_the_index_of_metadata_counts_in_a_file_of_schema_16(path: Path):
+    store = SQLiteStore(path)
+    await store.open()
+    await store.append(await start(store, "t"), lines("end"), end=RunEnd(outcome="success"))
+    await store.update_thread("a", "t", ThreadUpdate(metadata=b'{"m":1}'))
+    counted = await store.usage("a")
+    await store.close()
+    with closing(sqlite3.connect(path)) as db, db:
+        db.execute("UPDATE threads SET bytes = bytes - 2 * 7")
+        db.execute("PRAGMA user_version = 16")
+    store = SQLiteStore(path)
+    await store.open()
+    assert await store.usage("a") == counted
+    await store.close()
+
+
 @pytest.mark.parametrize("version", EARLIER)
 async def test_what_a_file_of_an_earlier_schema_holds_is_counted(path: Path, version: int):
     load(path, version)
@@ -152,10 +168,10 @@ async def test_an_upgrade_is_announced_and_a_new_file_is_not(
 ):
     for at in (path, tmp_path / "new.db"):
         if at == path:
-            load(at, SCHEMA - 1)
+            load(at, EARLIER[-1])
         store = SQLiteStore(at)
         await store.open()
         await store.close()
     assert [record.getMessage().partition(";")[0] for record in caplog.records if record.levelname == "WARNING"] == [
-        f"upgrading the SQLite file from schema {SCHEMA - 1} to {SCHEMA}"
+        f"upgrading the SQLite file from schema {version} to {version + 1}" for version in range(EARLIER[-1], SCHEMA)
     ]

@@ -25,7 +25,7 @@ from aguila.server.request import matches_etag
 from aguila.server.service import Exchange, Service
 from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate, Usage
 from aguila.store.cursors import format_cursor
-from aguila.store.encoding import MAX_TITLE, is_title, size_with_index
+from aguila.store.encoding import MAX_TITLE, is_title, size_of_details
 from aguila.store.refusals import quota_exceeded
 
 _MAX_PAGE = 500
@@ -181,7 +181,7 @@ async def store_thread_update(
         old = await store.thread(scope, thread_id)
         title = old.title if update.title is UNSET else update.title
         metadata = old.metadata if update.metadata is UNSET else update.metadata
-        grown = size_with_index(title, metadata) - size_with_index(old.title, old.metadata)
+        grown = size_of_details(title, metadata) - size_of_details(old.title, old.metadata)
         if grown > 0:
             total = await store.usage() if quotas.is_total else Usage()
             exceeded = quotas.find_exceeded(await store.usage(scope), total, new=Usage(bytes=grown))

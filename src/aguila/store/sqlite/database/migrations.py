@@ -16,7 +16,7 @@ from typing import Final
 
 from aguila.errors import StoreUnavailable
 
-SCHEMA: Final = 16
+SCHEMA: Final = 17
 """The schema that this Aguila reads and writes."""
 
 OLDEST: Final = 9
