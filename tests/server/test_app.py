@@ -424,6 +424,8 @@ def test_an_agent_that_cannot_be_called_with_a_run_is_refused_at_once() -> None:
     for bad, reason in ((alone, "too many positional arguments"), (two, "missing a required argument: 'other'")):
         with pytest.raises(TypeError, match=rf"callable as agent\(run\); .*{bad.__name__}\(.*\) is not: {reason}"):
             App(bad)
+    with pytest.raises(TypeError, match="App is an ASGI application, not an agent: serve it with uvicorn"):
+        App(App(print))
     with pytest.raises(TypeError, match="int is not callable"):
         App(5)
     for good in (any_number, with_default, Method().agent, functools.partial(two, 1), print):

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from aguila import App
+from aguila.server import Principal
 from aguila.testing.client import client_for, is_asgi, sync_client_for
 
 pytestmark = pytest.mark.anyio
@@ -48,6 +49,19 @@ def test_the_sync_client_does_the_same() -> None:
     with sync_client_for(agent) as client:
         assert client.thread().run("Ada").result().text == "Hello, Ada"
         assert client.capabilities() is not None
+
+
+def test_two_clients_of_one_app_stand_for_two_users() -> None:
+    async def whoami(run: Any) -> str:
+        return run.principal.name
+
+    users = {f"Bearer {name}": Principal(scope=name, name=name) for name in ("ada", "bob")}
+    app = App(
+        whoami, store=":memory:", authenticate=lambda request: users.get(request.headers.get("authorization", ""))
+    )
+    with sync_client_for(app, auth="ada") as ada, sync_client_for(app, auth="bob") as bob:
+        assert [client.thread().run("hi").result().text for client in (ada, bob, ada)] == ["ada", "bob", "ada"]
+        assert len([*bob.threads()]) == 1
 
 
 def test_an_app_keeps_its_settings() -> None:

@@ -51,6 +51,10 @@ def check_agent(agent: Agent) -> None:
         signature = inspect.signature(agent).replace(return_annotation=inspect.Signature.empty)
     except ValueError:  # some functions written in C have no signature
         return
+    if [*signature.parameters][:3] == ["scope", "receive", "send"]:
+        raise TypeError(
+            f"{name} is an ASGI application, not an agent: serve it with uvicorn, or name an App or its agent instead"
+        )
     try:
         signature.bind(None)
     except TypeError as error:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakKeyDictionary
 
 from aguila.errors import MissingExtra
 
 if TYPE_CHECKING:
     from aguila.client import AsyncClient, Client
     from aguila.client.transports.base import AsyncTransport
+    from aguila.client.transports.threaded import LoopThread
 
 URL = "http://agent.test"
 """The URL that the client uses."""
@@ -41,12 +43,17 @@ def client_for(target: Any, *, url: str = URL, wrap: Wrap | None = None, **optio
 
 
 def sync_client_for(target: Any, *, url: str = URL, wrap: Wrap | None = None, **options: Any) -> Client:
-    """Make a ``Client``, as ``client_for`` does. The agent runs in a thread."""
+    """Make a ``Client``, as ``client_for`` does. The agent runs in a thread, which all clients of its app share."""
     make = _transport(target, wrap)
     from aguila.client import Client
-    from aguila.client.transports.threaded import ThreadedTransport
+    from aguila.client.transports.threaded import LoopThread, ThreadedTransport
 
-    return Client(url, transport=ThreadedTransport(make), **options)
+    thread = _threads.setdefault(target, LoopThread())
+    return Client(url, transport=ThreadedTransport(make, thread=thread), **options)
+
+
+_threads: WeakKeyDictionary[Any, LoopThread] = WeakKeyDictionary()
+"""The event loop of each application: it belongs to one, and two clients may stand for two users of it."""
 
 
 def _transport(target: Any, wrap: Wrap | None) -> Callable[[], AsyncTransport]:

@@ -36,7 +36,8 @@ def write_app(folder: Path, lease: float = 30.0, runs: int = 100, store: str | N
 
 def test_a_run_whose_server_was_killed_gets_one_run_error_and_the_thread_is_usable(tmp_path: Path) -> None:
     write_app(tmp_path, lease=0.5)
-    with server_process("slow:app", tmp_path) as server, server.run(run_id="slow") as stream:
+    message = {"id": "m", "role": "user", "content": "Count to two"}
+    with server_process("slow:app", tmp_path) as server, server.run(run_id="slow", messages=[message]) as stream:
         seen = [stream.next_event()]
         while seen[-1]["type"] != "TEXT_MESSAGE_CONTENT":
             seen.append(stream.next_event())
@@ -50,6 +51,7 @@ def test_a_run_whose_server_was_killed_gets_one_run_error_and_the_thread_is_usab
         assert types(events[len(seen) :]) == ["RUN_ERROR"]
         assert events[-1]["code"] == "run_lost"
         check_valid(events)
+        assert server.client.get("/threads/thread").json()["title"] == "Count to two"
         assert server.events(run_id="next")[-1]["outcome"] == {"type": "success"}
 
 

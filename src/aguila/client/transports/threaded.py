@@ -15,16 +15,56 @@ from aguila.errors import TransportFailed
 T = TypeVar("T")
 
 
+class LoopThread:
+    """An event loop in a thread. It starts with the first transport that uses it and ends with the last."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def acquire(self) -> asyncio.AbstractEventLoop:
+        """Return the loop, started, until ``release``."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(target=_run, args=(self._loop,), name="aguila-transport", daemon=True)
+                self._thread.start()
+            self._users += 1
+            return self._loop
+
+    def release(self) -> None:
+        """Give the loop back. The last user stops it and waits for its thread."""
+        with self._lock:
+            self._users -= 1
+            if self._users > 0 or self._loop is None or self._thread is None:
+                return
+            loop, self._loop = self._loop, None
+            loop.call_soon_threadsafe(loop.stop)
+            self._thread.join()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_forever()
+    finally:
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+
 class ThreadedTransport:
     """Send requests over an async transport: ``Client(url, transport=ThreadedTransport(lambda: ASGITransport(app)))``.
 
-    ``make`` is called in the thread that uses the transport.
+    ``make`` is called in the thread that uses the transport. Transports to the same application share ``thread``: an
+    application belongs to one event loop.
     """
 
-    def __init__(self, make: Callable[[], AsyncTransport]) -> None:
+    def __init__(self, make: Callable[[], AsyncTransport], *, thread: LoopThread | None = None) -> None:
         self._make = make
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._main, name="aguila-transport", daemon=True)
+        self._thread = thread or LoopThread()
+        self._loop: asyncio.AbstractEventLoop | None = None  # set by the first request
         self._transport: AsyncTransport | None = None
         self._lock = threading.Lock()
         self._is_closed = False
@@ -34,8 +74,8 @@ class ThreadedTransport:
     def send(self, request: Request, timeout: float | None) -> _Response:
         """Send a request. See ``Transport``."""
         with self._lock:
-            if not self._thread.is_alive() and not self._is_closed:
-                self._thread.start()
+            if self._loop is None and not self._is_closed:
+                self._loop = self._thread.acquire()
         return _Response(self, self.wait(self._send(request), timeout))
 
     def close(self) -> None:
@@ -45,19 +85,17 @@ class ThreadedTransport:
                 return
             self._is_closed = True
             waits = list(self._waits)
-        if not self._thread.is_alive():
-            self._loop.close()
+        if self._loop is None:
             return
         for future in waits:
             future.cancel()
         asyncio.run_coroutine_threadsafe(self._close_all(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.release()
 
     def wait(self, coroutine: Coroutine[Any, Any, T], timeout: float | None) -> T:
         """Run a coroutine in the thread and return its result. Raise ``TransportFailed`` after ``timeout``."""
         with self._lock:
-            if self._is_closed:
+            if self._is_closed or self._loop is None:
                 coroutine.close()
                 raise TransportFailed("the transport was closed")
             future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -98,14 +136,6 @@ class ThreadedTransport:
             await response.close()
         if self._transport is not None:
             await self._transport.close()
-
-    def _main(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
-            self._loop.close()
 
 
 class _Response:

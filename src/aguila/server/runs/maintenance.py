@@ -12,10 +12,12 @@ from aguila.codec.logs import log_event
 from aguila.errors import CursorExpired, NotFound, StaleLease, StoreUnavailable
 from aguila.offload import offload
 from aguila.server.history.compact_log import compact_events
+from aguila.server.history.stored_input import load_input
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.run_task import LiveRun
+from aguila.server.runs.thread_titles import derive_title
 from aguila.server.runs.viewers import Key, RemoteRuns
-from aguila.store import Lease, MemoryStore, RunEnd, RunRecord
+from aguila.store import Lease, MemoryStore, RunEnd, RunRecord, ThreadUpdate
 from aguila.store.archives.thread_archive import RUN_LOST
 
 _log = logging.getLogger("aguila.server")
@@ -125,7 +127,11 @@ class Maintenance:
         if lease is None:
             return False
         try:
-            await self._store.append(lease, [RUN_LOST], end=RunEnd(outcome="error"))
+            update = None
+            if run.first == 1:  # the first run names the thread
+                title = derive_title((await load_input(self._store, run)).messages)
+                update = None if title is None else ThreadUpdate(default_title=title)
+            await self._store.append(lease, [RUN_LOST], end=RunEnd(outcome="error", update=update))
         except StaleLease:
             return True
         what = "the owner of the run is dead; the run was ended with run_lost"
