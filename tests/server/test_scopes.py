@@ -72,6 +72,13 @@ def test_a_list_of_threads_has_only_those_of_the_scope(both: Both) -> None:
     assert both.eve.get("/threads").json()["threads"] == []
 
 
+def test_a_list_of_threads_has_an_id_of_the_caller_that_does_not_show_the_scope(both: Both) -> None:
+    ada, again, eve = (one.get("/threads").json()["caller"] for one in (both.ada, both.ada, both.eve))
+    assert ada == again
+    assert ada != eve
+    assert "ada" not in ada
+
+
 def test_connecting_to_a_foreign_thread_shows_an_empty_one(both: Both) -> None:
     with both.eve.run(path="/connect", thread_id="old", run_id="done") as stream:
         assert "secret" not in json.dumps(stream.rest())

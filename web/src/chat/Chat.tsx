@@ -1,17 +1,16 @@
 /** The chat: the list of threads, and one thread with its messages, questions and composer. */
 
-import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { agentInfo } from "../agentInfo";
 import { Icon, type IconName } from "../Icon";
 import { Logo } from "../Logo";
 import { options, title as pageTitle } from "../options";
-import { deleteThread, token, updateThread } from "../protocol/api";
+import { caller, deleteThread, token, updateThread } from "../protocol/api";
 import type { Json } from "../protocol/types";
 import { hrefOf, navigate, route } from "../router";
 import { announce } from "../refresh";
-import { type Attachment, attach, Composer } from "./Composer";
+import { attach, Composer } from "./Composer";
 import { isObject, parseJson } from "./format";
 import { setPageColour } from "./frontendTools";
 import { Markdown } from "./Markdown";
@@ -30,13 +29,13 @@ export function Chat({ thread, run }: { thread: string | null; run: string | nul
   return (
     <div class={`chat ${isListOpen ? "has-list" : ""}`}>
       <ThreadList current={thread} />
-      <Thread key={session.id} session={session} onList={() => setListOpen(!isListOpen)} isListOpen={isListOpen} />
+      <Thread key={session.key} session={session} onList={() => setListOpen(!isListOpen)} isListOpen={isListOpen} />
     </div>
   );
 }
 
 /**
- * Return the open session of a route. It follows from the route and the token alone: the session of the last drawing
+ * Return the open session of a route. It follows from the route, the token and the caller: the session of the last drawing
  * is kept if it is theirs, and no effect brings the two into step. A session changes the route when its user acts.
  */
 function useSession(thread: string | null, run: string | null): ThreadSession {
@@ -44,7 +43,8 @@ function useSession(thread: string | null, run: string | null): ThreadSession {
   const secret = token.value;
   const last = held.current;
   // A new thread gets its address with its first message: that is the same session.
-  const isKept = last !== null && last.secret === secret && (thread === null ? last.session.isNew.peek() : last.session.id === thread);
+  const isOther = caller.value !== null && last !== null && last.session.owner !== null && last.session.owner !== caller.value;
+  const isKept = last !== null && !isOther && last.secret === secret && (thread === null ? last.session.isNew.peek() : last.session.id === thread);
   if (!isKept) {
     const session: ThreadSession = new ThreadSession(thread, run, {
       onChange: () => void refreshThreads(),
@@ -64,7 +64,6 @@ function useSession(thread: string | null, run: string | null): ThreadSession {
 
 function Thread({ session, onList, isListOpen }: { session: ThreadSession; onList: () => void; isListOpen: boolean }) {
   session.version.value; // drawn again with every change of the session
-  const attachments = useSignal<readonly Attachment[]>([]);
   const [isDropping, setDropping] = useState(false);
   const { conversation } = session;
   const isRunning = session.isRunning;
@@ -99,7 +98,7 @@ function Thread({ session, onList, isListOpen }: { session: ThreadSession; onLis
       onDrop={(event) => {
         event.preventDefault();
         setDropping(false);
-        attach(session, attachments, event.dataTransfer?.files ?? []);
+        attach(session, event.dataTransfer?.files ?? []);
       }}
     >
       <ThreadHeader session={session} onList={onList} isListOpen={isListOpen} />
@@ -110,7 +109,7 @@ function Thread({ session, onList, isListOpen }: { session: ThreadSession; onLis
             {session.phase.value === "ready" && conversation.messages.length === 0 && <Welcome session={session} />}
             <Messages session={session} />
           </div>
-          {interrupts.length > 0 && <Questions key={interrupts.map((one) => one.id).join()} session={session} interrupts={interrupts} />}
+          {interrupts.length > 0 && <Questions key={[session.restores.value, ...interrupts.map((one) => one.id)].join()} session={session} interrupts={interrupts} />}
           {pending.length > 0 && <PendingCalls session={session} ids={pending} />}
         </div>
       </div>
@@ -136,8 +135,8 @@ function Thread({ session, onList, isListOpen }: { session: ThreadSession; onLis
               </button>
             </div>
           )}
-          <Waiting session={session} attachments={attachments} isBlocked={interrupts.length > 0 || pending.length > 0} />
-          <Composer session={session} attachments={attachments} isBlocked={interrupts.length > 0 || pending.length > 0} />
+          <Waiting session={session} isBlocked={interrupts.length > 0 || pending.length > 0} />
+          <Composer session={session} isBlocked={interrupts.length > 0 || pending.length > 0} />
         </div>
       </div>
     </main>

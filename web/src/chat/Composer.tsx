@@ -1,17 +1,16 @@
 /** Where the user writes: text, attachments by button, drop and paste, Send and Stop. */
 
-import type { Signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Icon } from "../Icon";
 import { ApiError, uploadFile } from "../protocol/api";
 import type { MediaPart, Part, Source } from "../protocol/types";
 import { Media } from "./Media";
 import type { ThreadSession } from "./session";
-
-export type Attachment = { key: string; file: File | null; name: string; type: string; share: number; source: Source | null; error: string | null; abort: AbortController };
+import type { Attachment } from "./unsent";
 
 /** Upload files and list them as attachments. A server without uploads receives them inline. */
-export function attach(session: ThreadSession, attachments: Signal<readonly Attachment[]>, files: Iterable<File>): void {
+export function attach(session: ThreadSession, files: Iterable<File>): void {
+  const { attachments } = session;
   const change = (key: string, changes: Partial<Attachment>) => {
     attachments.value = attachments.value.map((each) => (each.key === key ? { ...each, ...changes } : each));
   };
@@ -33,9 +32,9 @@ export function attach(session: ThreadSession, attachments: Signal<readonly Atta
   }
 }
 
-export function Composer({ session, attachments, isBlocked }: { session: ThreadSession; attachments: Signal<readonly Attachment[]>; isBlocked: boolean }) {
+export function Composer({ session, isBlocked }: { session: ThreadSession; isBlocked: boolean }) {
   session.version.value; // the session changes without new props
-  const text = session.draft;
+  const { draft: text, attachments } = session;
   const area = useRef<HTMLTextAreaElement>(null);
   const picker = useRef<HTMLInputElement>(null);
   const isRunning = session.isRunning;
@@ -102,7 +101,7 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
           tabIndex={-1}
           aria-hidden="true"
           onChange={(event) => {
-            attach(session, attachments, event.currentTarget.files ?? []);
+            attach(session, event.currentTarget.files ?? []);
             event.currentTarget.value = "";
           }}
         />
@@ -125,7 +124,7 @@ export function Composer({ session, attachments, isBlocked }: { session: ThreadS
             const pasted = [...(event.clipboardData?.files ?? [])];
             if (pasted.length === 0) return;
             event.preventDefault();
-            attach(session, attachments, pasted);
+            attach(session, pasted);
           }}
         />
         {isRunning && (
@@ -158,7 +157,7 @@ function Thumbnail({ attachment: { file, type, source } }: { attachment: Attachm
     setUrl(made);
     return () => URL.revokeObjectURL(made);
   }, [file]);
-  if (file === null && source !== null && type.startsWith("image/")) return <Media part={{ type: "image", source }} />; // of a message that was taken back
+  if (file === null && source !== null && type.startsWith("image/")) return <Media part={{ type: "image", source }} />; // uploaded earlier
   return url === null ? <Icon name="file" /> : <img class="thumbnail" src={url} alt="" onError={() => setUrl(null)} />;
 }
 

@@ -111,23 +111,26 @@ function SingleMessage({ session, message, results }: Shared & { message: Messag
 
 function UserBox({ session, message }: { session: ThreadSession; message: UserMessage }) {
   session.version.value; // the session changes without new props
-  const [isEditing, setEditing] = useState(false);
+  const edited = session.edits.value[message.id];
+  const isEditing = edited !== undefined;
   const editButton = useFocusAfter(isEditing);
   const run = session.turnOf(message);
   const siblings = run === undefined ? [] : session.tree.siblings(run);
   const at = siblings.findIndex((node) => node.runId === run);
-  const text = typeof message.content === "string" ? message.content : message.content.map((part) => (part.type === "text" ? part.text : "")).join("\n");
+  const text = typeof message.content === "string" ? message.content : message.content.flatMap((part) => (part.type === "text" ? [part.text] : [])).join("\n");
   const isIdle = !session.isRunning;
   return (
     <article class="message user" aria-label="You">
       {isEditing ? (
         <EditForm
-          text={text}
-          onCancel={() => setEditing(false)}
-          onSend={(changed) => {
-            setEditing(false);
+          text={edited}
+          onInput={(changed) => session.keepEdit(message.id, changed)}
+          onCancel={() => session.keepEdit(message.id, null)}
+          onSend={async () => {
+            session.keepEdit(message.id, null);
             const media = typeof message.content === "string" ? [] : message.content.filter((part) => part.type !== "text");
-            void session.branch(message, media.length === 0 ? changed : [{ type: "text", text: changed } as Part, ...media]);
+            const isSent = await session.branch(message, media.length === 0 ? edited : [{ type: "text", text: edited } as Part, ...media]);
+            if (!isSent) session.keepEdit(message.id, edited);
           }}
         />
       ) : typeof message.content === "string" ? (
@@ -149,7 +152,7 @@ function UserBox({ session, message }: { session: ThreadSession; message: UserMe
             </span>
           )}
           {run !== undefined && isIdle && (
-            <button class="quiet icon-button" ref={editButton} aria-label="Edit" title="Edit and send again" onClick={() => setEditing(true)}>
+            <button class="quiet icon-button" ref={editButton} aria-label="Edit" title="Edit and send again" onClick={() => session.keepEdit(message.id, text)}>
               <Icon name="edit" />
             </button>
           )}
@@ -159,16 +162,15 @@ function UserBox({ session, message }: { session: ThreadSession; message: UserMe
   );
 }
 
-function EditForm({ text, onSend, onCancel }: { text: string; onSend: (text: string) => void; onCancel: () => void }) {
+function EditForm({ text, onInput, onSend, onCancel }: { text: string; onInput: (text: string) => void; onSend: () => void; onCancel: () => void }) {
   const id = useId();
-  const [changed, setChanged] = useState(text);
   const input = useRef<HTMLTextAreaElement>(null);
   useLayoutEffect(() => input.current?.focus(), []);
   return (
     <form
       onSubmit={(event) => {
         event.preventDefault();
-        onSend(changed);
+        onSend();
       }}
       onKeyDown={(event) => event.key === "Escape" && onCancel()}
     >
@@ -178,17 +180,17 @@ function EditForm({ text, onSend, onCancel }: { text: string; onSend: (text: str
           id={id}
           ref={input}
           rows={3}
-          value={changed}
-          onInput={(event) => setChanged(event.currentTarget.value)}
+          value={text}
+          onInput={(event) => onInput(event.currentTarget.value)}
           onKeyDown={(event) => {
-            if (event.key !== "Enter" || event.shiftKey || event.isComposing || changed.trim() === "") return;
+            if (event.key !== "Enter" || event.shiftKey || event.isComposing || text.trim() === "") return;
             event.preventDefault();
-            onSend(changed);
+            onSend();
           }}
         />
       </div>
       <div class="row">
-        <button class="primary" type="submit" disabled={changed.trim() === ""}>
+        <button class="primary" type="submit" disabled={text.trim() === ""}>
           Send again
         </button>
         <button type="button" onClick={onCancel}>

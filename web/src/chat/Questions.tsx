@@ -11,6 +11,7 @@ import { Fold } from "./Messages";
 import { findProblems, type Problem, type Schema, titleOf } from "./schemaCheck";
 import { findUnread, initialValue, SchemaForm } from "./SchemaForm";
 import type { Refusal, ThreadSession } from "./session";
+import type { Forms } from "./unsent";
 import { useFocusAfter } from "./useFocusAfter";
 
 /** The reasons of interrupts that are answered with yes or no, unless a schema says otherwise. */
@@ -35,6 +36,7 @@ export function Questions({ session, interrupts }: { session: ThreadSession; int
       {interrupts.map((interrupt) => (
         <Question
           key={interrupt.id}
+          session={session}
           interrupt={interrupt}
           call={callOf(session, interrupt.toolCallId)}
           answer={isAlone ? undefined : answers[interrupt.id]}
@@ -55,9 +57,10 @@ export function Questions({ session, interrupts }: { session: ThreadSession; int
   );
 }
 
-type QuestionProps = AnswerProps & { interrupt: Interrupt; call: ToolCall | undefined; answer: Answer | undefined; onChange: () => void };
+type QuestionProps = Omit<AnswerProps, "id"> & { interrupt: Interrupt; call: ToolCall | undefined; answer: Answer | undefined; onChange: () => void };
 
-function Question({ interrupt, call, answer, onAnswer, refusal, onChange }: QuestionProps) {
+function Question({ session, interrupt, call, answer, onAnswer, refusal, onChange }: QuestionProps) {
+  const given = { session, id: interrupt.id, onAnswer, refusal };
   const isCall = APPROVALS.has(interrupt.reason) && isApproval(interrupt.responseSchema);
   const expired = interrupt.expiresAt !== undefined && Date.parse(interrupt.expiresAt) < Date.now();
   return (
@@ -78,13 +81,29 @@ function Question({ interrupt, call, answer, onAnswer, refusal, onChange }: Ques
       )}
       {/* The form keeps what was typed while its answer waits for the others. */}
       <div hidden={answer !== undefined}>
-        {isCall ? <ApprovalForm call={call} onAnswer={onAnswer} refusal={refusal} /> : <AnswerForm schema={interrupt.responseSchema} onAnswer={onAnswer} refusal={refusal} />}
+        {isCall ? <ApprovalForm call={call} {...given} /> : <AnswerForm schema={interrupt.responseSchema} {...given} />}
       </div>
     </div>
   );
 }
 
-type AnswerProps = { onAnswer: (answer: Answer) => void; refusal: Refusal | null };
+/** `id` is that of the interrupt. */
+type AnswerProps = { session: ThreadSession; id: string; onAnswer: (answer: Answer) => void; refusal: Refusal | null };
+
+/** Return what a form has, and a function that changes members of it. The session keeps it, unless it has a password. */
+function useForm<T extends Forms[string]>(session: ThreadSession, id: string, initial: () => T, isSecret = false): [T, (changes: Partial<T>) => void] {
+  const [own, setOwn] = useState(initial);
+  const form = (session.forms.value[id] as T | undefined) ?? own;
+  const change = (changes: Partial<T>) => {
+    if (isSecret) setOwn((last) => ({ ...last, ...changes }));
+    else session.keepForm(id, { ...(session.forms.peek()[id] ?? own), ...changes });
+  };
+  return [form, change];
+}
+
+function hasPassword(schema: Schema | undefined): boolean {
+  return schema !== undefined && JSON.stringify(schema).includes('"format":"password"');
+}
 
 /** Return the problem that the server found, until the user changes the answer. The field gets the focus. */
 function useRefusal(refusal: Refusal | null, form: RefObject<HTMLFormElement | null>) {
@@ -111,11 +130,11 @@ function Summary({ problems }: { problems: readonly Problem[] }) {
 }
 
 /** A form for an answer. Without a schema it is text, or JSON if the user says so. */
-function AnswerForm({ schema: given, onAnswer, refusal }: AnswerProps & { schema: Schema | undefined }) {
+function AnswerForm({ session, id: interruptId, schema: given, onAnswer, refusal }: AnswerProps & { schema: Schema | undefined }) {
   const id = useId();
-  const [isJson, setJson] = useState(false);
+  const start = () => ({ value: initialValue(given ?? { type: "string" }), isJson: false });
+  const [{ value, isJson }, keep] = useForm(session, interruptId, start, hasPassword(given));
   const schema = given ?? (isJson ? {} : { type: "string" });
-  const [value, setValue] = useState(() => initialValue(schema));
   // From the first attempt to send on, what is wrong is marked while the user corrects it.
   const [attempts, setAttempts] = useState(0);
   const [unread, setUnread] = useState<readonly Problem[]>([]);
@@ -124,7 +143,7 @@ function AnswerForm({ schema: given, onAnswer, refusal }: AnswerProps & { schema
   const found = findProblems(schema, value, titleOf(schema, schema, "Answer"), schema).filter((one) => !unread.some((other) => other.path === one.path));
   const problems = attempts === 0 ? refused : [...unread, ...found, ...refused];
   const change = (changed: Json | undefined) => {
-    setValue(changed);
+    keep({ value: changed });
     setUnread([]);
     dismiss();
   };
@@ -158,7 +177,7 @@ function AnswerForm({ schema: given, onAnswer, refusal }: AnswerProps & { schema
             type="checkbox"
             checked={isJson}
             onChange={(event) => {
-              setJson(event.currentTarget.checked);
+              keep({ isJson: event.currentTarget.checked });
               change(undefined);
             }}
           />
@@ -176,14 +195,12 @@ function AnswerForm({ schema: given, onAnswer, refusal }: AnswerProps & { schema
   );
 }
 
-function ApprovalForm({ call, onAnswer, refusal }: AnswerProps & { call: ToolCall | undefined }) {
+function ApprovalForm({ session, id: interruptId, call, onAnswer, refusal }: AnswerProps & { call: ToolCall | undefined }) {
   const id = useId();
   const original = parseJson(call?.function.arguments ?? "");
-  const [args, setArgs] = useState<Json | undefined>(original);
   const fields = isObject(original) ? schemaOf(original) : null;
-  const [isJson, setJson] = useState(fields === null);
-  const [isRejecting, setRejecting] = useState(false);
-  const [reason, setReason] = useState("");
+  const start = () => ({ args: original, isJson: fields === null, isRejecting: false, reason: "" });
+  const [{ args, isJson, isRejecting, reason }, keep] = useForm(session, interruptId, start);
   const reasonInput = useRef<HTMLInputElement>(null);
   const rejectButton = useFocusAfter(isRejecting);
   useLayoutEffect(() => {
@@ -195,7 +212,7 @@ function ApprovalForm({ call, onAnswer, refusal }: AnswerProps & { call: ToolCal
   const found = isJson || fields === null ? [] : findProblems(fields, args, "Arguments", fields);
   const problems = [...found, ...refused.map((one) => ({ ...one, path: one.path.replace(/^\/editedArgs/, "") }))];
   const change = (changed: Json | undefined) => {
-    setArgs(changed);
+    keep({ args: changed });
     dismiss();
   };
   if (isRejecting) {
@@ -211,13 +228,13 @@ function ApprovalForm({ call, onAnswer, refusal }: AnswerProps & { call: ToolCal
           <label for={id}>
             Reason<span class="soft"> (optional)</span>
           </label>
-          <input id={id} ref={reasonInput} value={reason} onInput={(event) => setReason(event.currentTarget.value)} />
+          <input id={id} ref={reasonInput} value={reason} onInput={(event) => keep({ reason: event.currentTarget.value })} />
         </div>
         <div class="row">
           <button class="danger" type="submit">
             Reject
           </button>
-          <button type="button" onClick={() => setRejecting(false)}>
+          <button type="button" onClick={() => keep({ isRejecting: false })}>
             Back
           </button>
         </div>
@@ -242,8 +259,8 @@ function ApprovalForm({ call, onAnswer, refusal }: AnswerProps & { call: ToolCal
             type="checkbox"
             checked={isJson}
             onChange={(event) => {
-              setJson(event.currentTarget.checked);
-              if (!isObject(args)) setArgs(original); // what is not an object has no fields
+              keep({ isJson: event.currentTarget.checked });
+              if (!isObject(args)) keep({ args: original }); // what is not an object has no fields
             }}
           />
           Edit as JSON
@@ -254,7 +271,7 @@ function ApprovalForm({ call, onAnswer, refusal }: AnswerProps & { call: ToolCal
         <button class="primary" type="submit" disabled={(args === undefined && call !== undefined) || found.length > 0}>
           {isEdited ? "Approve with changes" : "Approve"}
         </button>
-        <button type="button" ref={rejectButton} title="The agent goes on without this call" onClick={() => setRejecting(true)}>
+        <button type="button" ref={rejectButton} title="The agent goes on without this call" onClick={() => keep({ isRejecting: true })}>
           Reject…
         </button>
         <CancelButton onAnswer={onAnswer} />
@@ -287,7 +304,7 @@ export function PendingCalls({ session, ids }: { session: ThreadSession; ids: re
 function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall }) {
   const id = useId();
   const [share, setShare] = useState<number | null>(null);
-  const [text, setText] = useState("");
+  const [{ text }, keep] = useForm(session, call.id, () => ({ text: "" }));
   const args = parseJson(call.function.arguments);
   const argument = (name: string) => (isObject(args) && typeof args[name] === "string" ? args[name] : "");
   const answer = (result: string) => void session.answerCall(call.id, result);
@@ -361,7 +378,7 @@ function PendingCall({ session, call }: { session: ThreadSession; call: ToolCall
         </p>
         <div class="field">
           <label for={id}>Result</label>
-          <textarea id={id} class="code" rows={2} value={text} onInput={(event) => setText(event.currentTarget.value)} />
+          <textarea id={id} class="code" rows={2} value={text} onInput={(event) => keep({ text: event.currentTarget.value })} />
         </div>
         <div class="row">
           <button class="primary" type="submit">

@@ -1,15 +1,13 @@
 /** The messages that wait to be sent. */
 
-import type { Signal } from "@preact/signals";
 import { Icon } from "../Icon";
 import type { MediaPart, Part } from "../protocol/types";
-import type { Attachment } from "./Composer";
 import { isObject } from "./format";
 import type { ThreadSession } from "./session";
-import type { WaitingMessage } from "./unsent";
+import { attachmentOf, type WaitingMessage } from "./unsent";
 
 /** List the messages that wait. One that is taken back is in the composer again. */
-export function Waiting({ session, attachments, isBlocked }: { session: ThreadSession; attachments: Signal<readonly Attachment[]>; isBlocked: boolean }) {
+export function Waiting({ session, isBlocked }: { session: ThreadSession; isBlocked: boolean }) {
   const waiting = session.waiting.value;
   if (waiting.length === 0) return null;
   const isHeld = session.isHeld.value && !session.isRunning;
@@ -17,7 +15,8 @@ export function Waiting({ session, attachments, isBlocked }: { session: ThreadSe
     session.takeBack(message);
     const { text, media } = splitContent(message.content);
     session.draft.value = [text, session.draft.value].filter((each) => each !== "").join("\n");
-    attachments.value = [...media.map(attachmentOf), ...attachments.value];
+    const files = media.map((part) => attachmentOf({ name: nameOf(part), type: part.source.mimeType ?? "application/octet-stream", source: part.source }));
+    session.attachments.value = [...files, ...session.attachments.value];
   };
   return (
     <section class="waiting" aria-label="Waiting messages">
@@ -56,9 +55,4 @@ function splitContent(content: string | Part[]): { text: string; media: MediaPar
 function nameOf(part: MediaPart): string {
   const name = isObject(part.metadata) ? part.metadata["filename"] : null;
   return typeof name === "string" ? name : part.type;
-}
-
-function attachmentOf(part: MediaPart): Attachment {
-  const type = part.source.mimeType ?? "application/octet-stream";
-  return { key: crypto.randomUUID(), file: null, name: nameOf(part), type, share: 1, source: part.source, error: null, abort: new AbortController() };
 }

@@ -5,8 +5,8 @@
  * durations, steps, subagents and errors. Events after the view are applied to the conversation too.
  */
 
-import { effect, type Signal, signal } from "@preact/signals";
-import { ApiError, cancelRun, getThread, startRun, threadEvents, updateThread } from "../protocol/api";
+import { effect, type Signal, signal, untracked } from "@preact/signals";
+import { ApiError, caller, cancelRun, getThread, startRun, threadEvents, updateThread } from "../protocol/api";
 import { Conversation } from "../protocol/reducer";
 import { readBatches } from "../protocol/stream";
 import type { Interrupt, Json, Message, Part, ResumeEntry, StoredEvent, ThreadView, UserMessage } from "../protocol/types";
@@ -14,7 +14,7 @@ import { announce, onRefresh } from "../refresh";
 import { TOOLS } from "./frontendTools";
 import { RunLayout } from "./runLayout";
 import { RunTree } from "./runTree";
-import { EMPTY, readUnsent, type WaitingMessage, writeUnsent } from "./unsent";
+import { type Attachment, attachmentOf, type Edits, EMPTY, type Forms, readUnsent, type WaitingMessage, writeUnsent } from "./unsent";
 
 const MAX_WAIT_MS = 5_000;
 const MAX_EVENTS = 300_000; // of a longer log the page shows the messages, without durations and steps
@@ -38,7 +38,12 @@ export type Problem = { title: string; message: string };
 export type Refusal = { interruptId: string; path: string; text: string };
 
 export class ThreadSession {
-  readonly id: string;
+  /** The id of the thread. That of a new one may change once, when its files are restored. */
+  id: string;
+  /** Tells this session from others of the same thread. */
+  readonly key = crypto.randomUUID();
+  /** Whose session it is: the first caller that the server names; null before. */
+  owner: string | null = null;
   /** Whether no message was sent yet in a thread that the page has made up: it has no address. */
   readonly isNew: Signal<boolean>;
   readonly version = signal(0);
@@ -50,6 +55,11 @@ export class ThreadSession {
   readonly isArchived = signal(false);
   /** What the user is writing. */
   readonly draft = signal("");
+  readonly attachments = signal<readonly Attachment[]>([]);
+  readonly forms = signal<Forms>({});
+  readonly edits = signal<Edits>({});
+  /** How often forms were restored: they are drawn anew. */
+  readonly restores = signal(0);
   /** Messages that wait for the end of a run, in the order in which they are sent. */
   readonly waiting = signal<readonly WaitingMessage[]>([]);
   /** Whether the messages wait for their user: the last run failed, or the first of them was not sent. */
@@ -97,16 +107,12 @@ export class ThreadSession {
     this.id = thread ?? `thread-${crypto.randomUUID()}`;
     this.isNew = signal(thread === null);
     this.pinned = run;
-    const unsent = readUnsent(thread);
-    this.draft.value = unsent.text;
-    this.waiting.value = unsent.waiting;
-    this.isHeld.value = unsent.waiting.length > 0;
   }
 
   /** Load the thread, unless it is new, and follow it until it is closed. */
   async open(): Promise<void> {
     const endRefresh = onRefresh(this.#onRefresh);
-    const endKeeping = effect(() => writeUnsent(this.isNew.value ? null : this.id, { text: this.draft.value, waiting: this.waiting.value }));
+    const endKeeping = effect(() => this.#keep(caller.value));
     this.#release = () => {
       endRefresh();
       endKeeping();
@@ -122,6 +128,37 @@ export class ThreadSession {
     this.#stream?.abort();
     this.#wake?.();
     this.#release?.();
+  }
+
+  /** Keep what is not sent in the storage of its owner. Who that is, the server says first; then restore what is there. */
+  #keep(by: string | null): void {
+    if (by === null) return;
+    if (this.owner === null) untracked(() => this.#restore(by));
+    if (by !== this.owner) return;
+    const files = this.attachments.value.flatMap(({ name, type, source }) => (source === null ? [] : [{ name, type, source }]));
+    const isNew = this.isNew.value;
+    writeUnsent(by, isNew ? null : this.id, {
+      ...(isNew && files.length > 0 && { id: this.id }),
+      text: this.draft.value,
+      files,
+      waiting: this.waiting.value,
+      forms: this.forms.value,
+      edits: this.edits.value,
+    });
+  }
+
+  #restore(by: string): void {
+    this.owner = by;
+    const unsent = readUnsent(by, this.isNew.value ? null : this.id);
+    if (unsent.id !== undefined && this.attachments.value.length === 0) this.id = unsent.id;
+    this.draft.value = [unsent.text, this.draft.value].filter((each) => each !== "").join("\n");
+    this.attachments.value = [...unsent.files.map(attachmentOf), ...this.attachments.value];
+    this.forms.value = { ...unsent.forms, ...this.forms.value };
+    this.edits.value = { ...unsent.edits, ...this.edits.value };
+    if (Object.keys(unsent.forms).length > 0) this.restores.value += 1;
+    if (unsent.waiting.length === 0) return;
+    this.waiting.value = [...unsent.waiting, ...this.waiting.value];
+    this.isHeld.value = !this.isRunning;
   }
 
   get isRunning(): boolean {
@@ -197,6 +234,17 @@ export class ThreadSession {
     const isSent = await this.#start(runId, [...this.conversation.messages, message], this.tip);
     if (isSent && isFirst) void this.#suggestTitle(content);
     return isSent;
+  }
+
+  /** Keep what a form has. */
+  keepForm(id: string, form: Forms[string]): void {
+    this.forms.value = { ...this.forms.value, [id]: form };
+  }
+
+  /** Keep the new text of a message; null ends its editing. */
+  keepEdit(id: string, text: string | null): void {
+    const { [id]: _, ...others } = this.edits.value;
+    this.edits.value = text === null ? others : { ...others, [id]: text };
   }
 
   /** Ask again for the answer to a user message. With `content` the message is changed first. Starts a branch. */
@@ -311,6 +359,8 @@ export class ThreadSession {
     this.results.value = new Map();
     this.#viewLast = view.last;
     this.#isStored = true;
+    // What was answered elsewhere needs no answer. Another branch has other questions.
+    if (this.pinned === null && !this.isRunning) this.#keepForms([...this.conversation.interrupts.map((one) => one.id), ...this.conversation.pendingToolCalls]);
     if (this.isRunning) this.isHeld.value = false; // messages that waited before a reload go on waiting
     const running = view.runs.find((run) => run.status === "running");
     if (this.#seq === 0 && view.last > MAX_EVENTS) {
@@ -318,6 +368,10 @@ export class ThreadSession {
       this.#cursor = view.cursor;
       this.#logRun = running?.runId ?? null;
     }
+  }
+
+  #keepForms(ids: readonly string[]): void {
+    this.forms.value = Object.fromEntries(Object.entries(this.forms.value).filter(([id]) => ids.includes(id)));
   }
 
   /** Read the log for as long as the session is open: live during a run, and from time to time for runs of others. */
@@ -445,7 +499,7 @@ export class ThreadSession {
     this.tip = runId;
     if (this.isNew.value) {
       this.isNew.value = false;
-      writeUnsent(null, EMPTY);
+      if (this.owner !== null) writeUnsent(this.owner, null, EMPTY);
     }
     this.#loads++;
     this.#move(null);
@@ -476,6 +530,7 @@ export class ThreadSession {
     }
     this.results.value = new Map();
     this.answering = [];
+    this.#keepForms([]);
     this.#isStarting = false;
     this.#isStored = true;
     this.#stream?.abort();

@@ -14,7 +14,11 @@ const TOKEN = `aguila-token ${base}`;
 /** The bearer token. The tab keeps it until it is closed: a reload asks for it no more, and other tabs do not have it. */
 export const token = signal<string | null>(sessionStorage.getItem(TOKEN));
 
+/** Whom the server takes the page for: an opaque id, the same for the same user; null until the server has said it. */
+export const caller = signal<string | null>(null);
+
 effect(() => {
+  caller.value = isAnonymousAllowed ? null : "anonymous"; // such a server knows nobody
   if (token.value === null) sessionStorage.removeItem(TOKEN);
   else sessionStorage.setItem(TOKEN, token.value);
 });
@@ -44,18 +48,20 @@ type Query = Record<string, string | number | boolean | undefined>;
 const segment = encodeURIComponent;
 const runPath = (thread: string, run: string) => `threads/${segment(thread)}/runs/${segment(run)}`;
 
-type ThreadPage = { threads: ThreadSummary[]; next: string | null };
+type ThreadPage = { threads: ThreadSummary[]; next: string | null; caller: string };
 
 let lastPage: { key: string; etag: string; page: ThreadPage } | null = null;
 
 /** Read a page of threads. If it has not changed since the last call, the result is the same object. */
 export async function listThreads(options: { before?: string; archived?: boolean; limit?: number } = {}): Promise<ThreadPage> {
   checkOwner();
-  const key = `${token.value ?? ""} ${urlOf("threads", options)}`;
+  const used = token.value;
+  const key = `${used ?? ""} ${urlOf("threads", options)}`;
   const known = lastPage?.key === key ? lastPage : null;
   const response = await call("threads", { query: options, etag: known?.etag });
-  if (known !== null && response.status === 304) return known.page;
+  if (known !== null && response.status === 304) return known.page; // another user would have another ETag
   const page = await json<ThreadPage>(response);
+  if (used === token.value) caller.value = page.caller;
   const etag = response.headers.get("ETag");
   lastPage = etag === null ? null : { key, etag, page };
   return page;

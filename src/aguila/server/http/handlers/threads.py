@@ -59,13 +59,17 @@ async def list_threads(service: Service, exchange: Exchange) -> Response:
         archived=archived,
         metadata=None if key is None else MetadataFilter(key, value),
     )
-    return json_response({"threads": [describe_thread(one) for one in found], "next": more}, headers)
+    caller = _digest("caller", exchange.scope)
+    return json_response({"threads": [describe_thread(one) for one in found], "next": more, "caller": caller}, headers)
 
 
 def _etag_of(scope: str, stamp: str) -> str:
     """Return the ETag of a list of threads. Two scopes never have the same one, even if their stamps are equal."""
-    text = f"{scope}\0{stamp}".encode(errors="surrogatepass")
-    return f'"{hashlib.blake2b(text, digest_size=12).hexdigest()}"'
+    return f'"{_digest(scope, stamp)}"'
+
+
+def _digest(*parts: str) -> str:
+    return hashlib.blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
 async def read_thread_page(
