@@ -10,7 +10,8 @@ import pytest
 from serving import Server, check_valid, run_input, serving, text_of, types
 
 from aguila import App
-from aguila.agent import Question
+from aguila.agent import Question, Run
+from aguila.protocol import Interrupt, RunFinishedEvent, RunFinishedInterruptOutcome
 from aguila.server.interrupts.derived_runs import derived_run_id
 from aguila.store import SQLiteStore
 
@@ -81,6 +82,25 @@ def test_an_answer_that_does_not_fit_is_refused() -> None:
             refused = refusal(server, run_id="r2", messages=HELLO, forwardedProps=command(sent))
             assert refused == (422, "interrupt_answer_invalid")
     assert answers == []
+
+
+def test_a_schema_that_expands_too_far_is_not_used() -> None:
+    levels = 17
+    definitions = {f"d{i}": {"allOf": [{"$ref": f"#/$defs/d{i + 1}"}] * 2} for i in range(levels)}
+    schema = {"$ref": "#/$defs/d0", "$defs": definitions | {f"d{levels}": NUMBER}}
+    answers: list[Any] = []
+
+    async def agent(run: Run) -> Any:
+        answers.extend(entry.payload for entry in run.input.resume or [])
+        if not answers:
+            interrupts = [Interrupt(id="q", reason="ask", response_schema=schema)]
+            outcome = RunFinishedInterruptOutcome(interrupts=interrupts)
+            yield RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=outcome)
+
+    with serving(App(agent)) as server:
+        interrupts_of(server.events(run_id="r1", messages=HELLO))
+        server.events(run_id="r2", messages=HELLO, forwardedProps=command("42"))
+    assert answers == ["42"]  # not the number that the schema would ask for
 
 
 def test_null_and_a_thread_that_asks_nothing_leave_the_request_as_it_is() -> None:

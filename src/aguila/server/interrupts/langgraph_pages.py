@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import jsonschema_rs
 import msgspec
 
+from aguila.chat.json_schema import find_problem
 from aguila.codec import decode, encode
 from aguila.codec.json.bounded_floats import decode_json
-from aguila.codec.json.text import replace_surrogates
 from aguila.codec.json.values import is_array, is_object
 from aguila.protocol import (
     CustomEvent,
@@ -152,9 +151,9 @@ def _convert_answer(answer: Any, interrupt: Interrupt) -> Any:
 
 def _accepts(schema: Any, value: Any) -> bool:
     try:
-        return jsonschema_rs.validator_for(schema, offline=True).is_valid(replace_surrogates(value))
-    except (ValueError, RecursionError):
-        return True  # an invalid schema accepts any answer
+        return find_problem(value, schema) is None
+    except ValueError:
+        return True  # a schema that is not usable accepts any answer
 
 
 def _parse_json(text: str) -> Any:
