@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 
 from aguila import App, Page, Run
-from aguila.server import Request
+from aguila.server import Rejected, Request
 
 LOGO = (
     '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 8 8" width="8" height="8"><rect width="8" height="8" /></svg>'
@@ -155,6 +155,59 @@ def test_a_visitor_who_is_signed_out_during_a_run_is_told_that_alone_and_the_run
         chat.sees("Two.")
         chat.is_idle()
         chat.console.clear()
+
+
+@pytest.mark.parametrize("login", ["/login", None])
+def test_a_narrow_window_shows_all_of_the_header_to_a_visitor_without_access(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage], tmp_path: Path, login: str | None
+) -> None:
+    logo = tmp_path / "logo.svg"
+    logo.write_text(LOGO.replace('width="8"', 'width="80"'))
+    options = Page(title="Acme Support", logo=logo, login=login)
+    is_blocked = False
+
+    def authenticate(request: Request) -> str | None:
+        if is_blocked:
+            raise Rejected(403, "forbidden", "This account is blocked.")
+        return by_cookie(request) or ("ada" if request.headers.get("authorization") == "Bearer secret" else None)
+
+    url = serve(App(agent, authenticate=authenticate, page=options))
+    chat = open_page(f"{url}/healthz", viewport={"width": 360, "height": 700})
+    context, page = chat.page.context, chat.page
+    context.add_cookies([{"name": "user", "value": "ada", "url": url}])
+    page.goto(url)
+    chat.write("hello")
+    chat.sees("Hello, ada.")
+
+    def check() -> None:
+        """Nothing of the header is outside of the window, and no part of it is on another."""
+        assert page.evaluate("document.documentElement.scrollWidth") == 360
+        parts = page.locator("header.bar").locator(".logo, nav a, button:visible, .button, span.is-bad").all()
+        boxes = [box for box in (part.bounding_box() for part in parts) if box is not None]
+        assert len(boxes) >= 4
+        for index, one in enumerate(boxes):
+            assert one["x"] >= 0
+            assert one["x"] + one["width"] <= 360
+            for other in boxes[index + 1 :]:
+                is_beside = one["x"] + one["width"] <= other["x"] or other["x"] + other["width"] <= one["x"]
+                is_above = one["y"] + one["height"] <= other["y"] or other["y"] + other["height"] <= one["y"]
+                assert is_beside or is_above, (one, other)
+
+    check()
+    context.clear_cookies()
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    if login is None:
+        page.get_by_label("Bearer token").fill("secret")
+        page.get_by_role("button", name="Use token").click()
+        expect(page.get_by_role("dialog")).to_be_hidden()
+    else:
+        expect(page.get_by_role("link", name="Sign in")).to_be_visible()
+    check()
+    is_blocked = True
+    chat.write("hello")
+    expect(page.get_by_role("banner")).to_contain_text("403")
+    check()
+    chat.console.clear()
 
 
 def test_the_token_survives_a_reload_and_no_other_tab_has_it(
