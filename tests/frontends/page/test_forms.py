@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from accessibility import axe_findings
@@ -145,6 +147,37 @@ def test_an_answer_that_does_not_arrive_keeps_its_form(
     chat.console.clear()
     form.get_by_role("button", name="Answer").click()
     chat.sees('"city": "Lisbon"')
+
+
+def test_the_expiry_of_a_question_counts_down_and_then_it_can_only_be_cancelled(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    async def asks_for_an_hour(run: Run) -> None:
+        expires_at = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+        await run.ask_all([Question(question="Which word?", expires_at=expires_at), Question(question="Why?")])
+
+    chat = open_page(serve(App(asks_for_an_hour, allow_anonymous=True, page=True)))
+    chat.page.clock.install()
+    chat.page.reload()
+    chat.write("go")
+    first, second = chat.question().first, chat.question().last
+    expect(first).to_contain_text(re.compile(r"Expires in 59 min 5\d s\."))
+    first.get_by_label("Answer").fill("owl")
+    first.get_by_role("button", name="Answer").click()
+    second.get_by_label("Answer").fill("It sees at night.")
+    second.get_by_role("button", name="Answer").click()
+    send = chat.page.get_by_role("button", name="Send 2 answers")
+    expect(send).to_be_enabled()
+    chat.page.clock.fast_forward("59:00")
+    expect(first).to_contain_text(re.compile(r"Expires in [1-5]?\d s\."))
+    chat.page.clock.fast_forward("01:00")
+    expect(first.get_by_role("alert")).to_have_text("This question has expired. It can no longer be answered.")
+    expect(first.get_by_role("button")).to_have_text(["Cancel the run"])
+    expect(send).to_be_disabled()
+    assert axe_findings(chat.page) == []
+    first.get_by_role("button", name="Cancel the run").click()
+    send.click()
+    expect(chat.question()).to_have_count(0)
 
 
 # A schema, what is typed or picked, and what the form says about it.

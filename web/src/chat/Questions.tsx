@@ -5,7 +5,7 @@ import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hook
 import { Icon } from "../Icon";
 import { uploadFile } from "../protocol/api";
 import type { Interrupt, Json, ResumeEntry, ToolCall } from "../protocol/types";
-import { formatDuration, isObject, parseJson } from "./format";
+import { formatTimeLeft, isObject, parseJson } from "./format";
 import { setPageColour, TOOLS } from "./frontendTools";
 import { Fold } from "./Messages";
 import { findProblems, type Problem, type Schema, titleOf } from "./schemaCheck";
@@ -62,7 +62,11 @@ type QuestionProps = Omit<AnswerProps, "id"> & { interrupt: Interrupt; call: Too
 function Question({ session, interrupt, call, answer, onAnswer, refusal, onChange }: QuestionProps) {
   const given = { session, id: interrupt.id, onAnswer, refusal };
   const isCall = APPROVALS.has(interrupt.reason) && isApproval(interrupt.responseSchema);
-  const expired = interrupt.expiresAt !== undefined && Date.parse(interrupt.expiresAt) < Date.now();
+  const left = useTimeLeft(interrupt.expiresAt);
+  const isExpired = left !== null && left <= 0;
+  useLayoutEffect(() => {
+    if (isExpired && answer?.status === "resolved") onChange(); // the server would refuse it
+  }, [isExpired]);
   return (
     <div role="group" class="card question" aria-label="Question">
       <h2 class="question-text">
@@ -70,8 +74,11 @@ function Question({ session, interrupt, call, answer, onAnswer, refusal, onChang
         <span>{interrupt.message ?? textIn(interrupt.metadata) ?? (call === undefined ? "The agent asks:" : `Allow the call of ${call.function.name}?`)}</span>
       </h2>
       {interrupt.message === undefined && interrupt.metadata !== undefined && <Fold summary="What the agent sent with the question" json={interrupt.metadata} />}
-      {interrupt.expiresAt !== undefined && (
-        <p class={expired ? "is-bad" : "soft"}>{expired ? "This question has expired." : `Expires in ${formatDuration(Date.parse(interrupt.expiresAt) - Date.now())}.`}</p>
+      {left !== null && !isExpired && <p class="soft">Expires in {formatTimeLeft(left)}.</p>}
+      {isExpired && (
+        <p class="is-bad" role="alert">
+          This question has expired. It can no longer be answered.
+        </p>
       )}
       {answer !== undefined && (
         <div class="row">
@@ -81,10 +88,36 @@ function Question({ session, interrupt, call, answer, onAnswer, refusal, onChang
       )}
       {/* The form keeps what was typed while its answer waits for the others. */}
       <div hidden={answer !== undefined}>
-        {isCall ? <ApprovalForm call={call} {...given} /> : <AnswerForm schema={interrupt.responseSchema} {...given} />}
+        {isExpired ? (
+          <div class="row">
+            <CancelButton onAnswer={onAnswer} />
+          </div>
+        ) : isCall ? (
+          <ApprovalForm call={call} {...given} />
+        ) : (
+          <AnswerForm schema={interrupt.responseSchema} {...given} />
+        )}
       </div>
     </div>
   );
+}
+
+/** Return the milliseconds until a time, from second to second; null without a time: a value that is none never expires. */
+function useTimeLeft(expiresAt: string | undefined): number | null {
+  const [now, setNow] = useState(Date.now);
+  const left = expiresAt === undefined ? NaN : timeOf(expiresAt) - now;
+  const isCounting = left > 0;
+  useEffect(() => {
+    if (!isCounting) return;
+    const timer = setTimeout(() => setNow(Date.now()), (left % 1_000) + 1);
+    return () => clearTimeout(timer);
+  }, [now, isCounting]);
+  return Number.isNaN(left) ? null : left;
+}
+
+/** Read a time as the server does: without an offset it is UTC. */
+function timeOf(text: string): number {
+  return Date.parse(/T[\d:.]+$/.test(text.trim()) ? `${text.trim()}Z` : text);
 }
 
 /** `id` is that of the interrupt. */

@@ -9,6 +9,15 @@ export function formatDuration(milliseconds: number): string {
   return `${Math.floor(milliseconds / 60_000)} min ${Math.round((milliseconds % 60_000) / 1_000)} s`;
 }
 
+/** Write the time that is left, in whole seconds: `9 s`, `2 min 3 s`, `5 h 12 min`, `3 d 4 h`. */
+export function formatTimeLeft(milliseconds: number): string {
+  const seconds = Math.ceil(milliseconds / 1_000);
+  if (seconds < 60) return `${seconds} s`;
+  if (seconds < 3_600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+  if (seconds < 86_400) return `${Math.floor(seconds / 3_600)} h ${Math.floor((seconds % 3_600) / 60)} min`;
+  return `${Math.floor(seconds / 86_400)} d ${Math.floor((seconds % 86_400) / 3_600)} h`;
+}
+
 /** Write a time as seen from now: `now`, `5 min`, `3 h`, `2 d`. */
 export function formatAge(seconds: number): string {
   const age = Date.now() / 1_000 - seconds;
