@@ -133,9 +133,11 @@ def test_an_answer_that_does_not_arrive_keeps_its_form(
     form.get_by_label("nights").fill("2")
     form.get_by_label("code").fill("abc")
 
+    error = {"code": "thread_busy", "message": "Another run is in progress."}
+
     def refuse(route: Route) -> None:
         if route.request.method == "POST":
-            route.fulfill(status=409, json={"error": {"code": "thread_busy", "message": "Another run is in progress."}})
+            route.fulfill(status=409, json={"error": error})
         else:
             route.continue_()
 
@@ -143,6 +145,10 @@ def test_an_answer_that_does_not_arrive_keeps_its_form(
     form.get_by_role("button", name="Answer").click()
     expect(chat.page.get_by_role("alert")).to_contain_text("The answer was not sent. Another run is in progress.")
     expect(form.get_by_label("city")).to_have_value("Lisbon")
+    # What is written for developers is said in words.
+    error.update(code="interrupt_expired", message="interrupt 'i-1' expired at 2026-01-31T12:00:00Z")
+    form.get_by_role("button", name="Answer").click()
+    expect(chat.page.get_by_role("alert")).to_have_text("The answer was not sent. The question has expired.")
     chat.page.unroute("**/*")
     chat.console.clear()
     form.get_by_role("button", name="Answer").click()
@@ -186,7 +192,7 @@ CHECKS: list[tuple[dict[str, Any], str, str]] = [
     ({"type": "number", "multipleOf": 0.5}, "0.7", "Answer must be a multiple of 0.5."),
     ({"type": "integer"}, "1.5", "Answer must be a whole number."),
     ({"type": "string", "maxLength": 3}, "eagle", "Answer has more than 3 characters."),
-    ({"type": "string", "pattern": "^[A-Z]+$"}, "owl", "Answer must match the pattern ^[A-Z]+$."),
+    ({"type": "string", "pattern": "^[A-Z]+$"}, "owl", "Answer does not have the expected form (pattern ^[A-Z]+$)."),
     ({"type": "string", "format": "email"}, "ada", "Answer must be an e-mail address."),
     (
         {"type": "string", "format": "uri", "title": "Site"},

@@ -127,7 +127,7 @@ function Thread({ session, onList, isListOpen }: { session: ThreadSession; onLis
           )}
           {session.problem.value !== null && (
             <div class="notice is-error" role="alert">
-              <span>
+              <span title={session.problem.value.detail ?? undefined}>
                 <strong>{session.problem.value.title}.</strong> {session.problem.value.message}
               </span>
               <button class="quiet icon-button" aria-label="Dismiss" onClick={() => (session.problem.value = null)}>

@@ -8,6 +8,7 @@ import type { ThreadSummary } from "../protocol/types";
 import { onRefresh } from "../refresh";
 import { hrefOf } from "../router";
 import { formatAge } from "./format";
+import { inWords } from "./words";
 
 const PAGE = 50;
 const MAX = 500; // what the server lists at once
@@ -15,7 +16,7 @@ const MAX = 500; // what the server lists at once
 export const threads = signal<readonly ThreadSummary[]>([]);
 const more = signal<string | null>(null);
 const showsArchived = signal(false);
-const problem = signal<string | null>(null);
+const problem = signal<ReturnType<typeof inWords> | null>(null);
 const search = signal("");
 let wanted = PAGE;
 
@@ -31,7 +32,7 @@ export async function refreshThreads(): Promise<void> {
     if (error.status === 0) return; // the session shows that the server cannot be reached
     threads.value = [];
     more.value = null;
-    problem.value = error.code === "anonymous_not_allowed" ? error.message : `${error.message} (${error.status} ${error.code})`;
+    problem.value = inWords(error);
   }
 }
 
@@ -62,7 +63,11 @@ export function ThreadList({ current }: { current: string | null }) {
           }}
         />
       )}
-      {problem.value !== null && <p class="soft">{problem.value}</p>}
+      {problem.value !== null && (
+        <p class="soft" title={problem.value.detail ?? undefined}>
+          {problem.value.message}
+        </p>
+      )}
       <ul class="plain thread-list">
         {found.map((thread) => (
           <li key={thread.threadId}>

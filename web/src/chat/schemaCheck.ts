@@ -102,7 +102,7 @@ function findOwnProblem(schema: Schema, value: Json): string | null {
     if (length !== null) return length;
     const format = FORMATS[String(schema["format"])];
     if (format !== undefined && !format[1].test(value)) return `must be ${format[0]}`;
-    if (typeof schema["pattern"] === "string" && patternOf(schema["pattern"])?.test(value) === false) return `must match the pattern ${schema["pattern"]}`;
+    if (typeof schema["pattern"] === "string" && patternOf(schema["pattern"])?.test(value) === false) return `does not have the expected form (pattern ${schema["pattern"]})`;
   }
   if (Array.isArray(value)) {
     const length = count(value.length, "minItems", "maxItems", "entry");

@@ -15,6 +15,7 @@ import { TOOLS } from "./frontendTools";
 import { RunLayout } from "./runLayout";
 import { RunTree } from "./runTree";
 import { type Attachment, attachmentOf, type Edits, EMPTY, type Forms, readUnsent, type WaitingMessage, writeUnsent } from "./unsent";
+import { inWords } from "./words";
 
 const MAX_WAIT_MS = 5_000;
 const MAX_EVENTS = 300_000; // of a longer log the page shows the messages, without durations and steps
@@ -31,8 +32,8 @@ export type SessionHooks = {
   onMove: (run: string | null) => void;
 };
 
-/** A request that was refused, as it is shown. */
-export type Problem = { title: string; message: string };
+/** A request that was refused, as it is shown; `detail` is for developers. */
+export type Problem = { title: string; message: string; detail: string | null };
 
 /** An answer that does not match the schema of its interrupt: where in the answer, as a JSON pointer, and why. */
 export type Refusal = { interruptId: string; path: string; text: string };
@@ -568,9 +569,7 @@ export class ThreadSession {
   }
 
   #report(title: string, error: unknown): void {
-    const text = error instanceof Error ? error.message : String(error);
-    const message = error instanceof ApiError && error.status !== 0 ? `${text} (${error.status} ${error.code})` : text;
-    this.problem.value = { title, message };
+    this.problem.value = { title, ...inWords(error) };
   }
 
   /** Change the address of what is shown, at the same time as what is shown. */
