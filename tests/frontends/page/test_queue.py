@@ -33,6 +33,7 @@ class Desk:
             count = sum(message.role == "user" for message in run.messages)
             await run.say(f"Answer {count} to {text}.")
 
+        self.open_page = open_page
         self.chat = open_page(serve(App(agent, allow_anonymous=True, page=True)))
 
     def waiting(self) -> Locator:
@@ -164,3 +165,41 @@ def test_in_a_thread_that_is_left_a_message_waits_for_its_user(desk: Desk) -> No
     desk.waiting().get_by_role("button", name="Send now").click()
     chat.sees("Answer 2 to two.")
     expect(desk.waiting()).to_have_count(0)
+
+
+def test_messages_that_wait_in_two_tabs_are_sent_one_after_the_other(desk: Desk) -> None:
+    chat = desk.chat
+    chat.write("one")
+    desk.gates["one"].await_reached()
+    other = desk.open_page(chat.page.url, context=chat.page.context)
+    other.sees("one")
+    chat.write("two")
+    other.write("three")
+    for tab in (chat, other):
+        expect(tab.page.get_by_role("region", name="Waiting messages")).to_contain_text("Sent when the run ends.")
+    for text in ("two", "three", "one"):
+        desk.gates[text].open()
+    for tab in (chat, other):
+        tab.sees("Answer 1 to one.")
+        tab.sees("Answer 2 to ")
+        tab.sees("Answer 3 to ")
+        expect(tab.page.get_by_role("group", name="Branches")).to_have_count(0)
+        expect(tab.page.get_by_role("region", name="Waiting messages")).to_have_count(0)
+
+
+def test_an_answer_to_a_question_that_was_answered_elsewhere_shows_the_thread_at_once(desk: Desk) -> None:
+    chat = desk.chat
+    desk.gates["ask"].open()
+    chat.write("ask")
+    expect(chat.question()).to_be_visible()
+    other = desk.open_page(chat.page.url)  # in another browser
+    for tab, colour in ((other, "green"), (chat, "red")):
+        tab.question().get_by_label("colour").fill(colour)
+    other.question().get_by_role("button", name="Answer").click()
+    other.sees("Answer 1 to ask.")
+    chat.question().get_by_role("button", name="Answer").click()
+    expect(chat.page.get_by_role("alert")).to_contain_text("answered in another tab or by another client")
+    expect(chat.question()).to_have_count(0, timeout=10_000)
+    chat.sees("Answer 1 to ask.")
+    chat.is_idle()
+    chat.console[:] = [line for line in chat.console if " 409 " not in line]

@@ -6,7 +6,7 @@
  */
 
 import { effect, type Signal, signal, untracked } from "@preact/signals";
-import { ApiError, caller, cancelRun, getThread, startRun, threadEvents, updateThread } from "../protocol/api";
+import { ApiError, base, caller, cancelRun, getThread, startRun, threadEvents, updateThread } from "../protocol/api";
 import { Conversation } from "../protocol/reducer";
 import { readBatches } from "../protocol/stream";
 import type { Interrupt, Json, Message, Part, ResumeEntry, StoredEvent, ThreadView, UserMessage } from "../protocol/types";
@@ -90,6 +90,7 @@ export class ThreadSession {
   #isClosed = false;
   #isStored = false;
   #isStarting = false;
+  #isSending = false;
   #next: Response | null = null;
   #stream: AbortController | null = null;
   #wake: (() => void) | null = null;
@@ -218,15 +219,47 @@ export class ThreadSession {
     this.waiting.value = this.waiting.value.filter((each) => each !== message);
   }
 
-  async #sendNext(): Promise<void> {
-    const [message, ...rest] = this.waiting.value;
+  get #canSendNext(): boolean {
     const { conversation } = this;
-    if (message === undefined || this.isHeld.value || this.#isClosed || this.phase.value !== "ready" || this.isRunning) return;
-    if (conversation.interrupts.length > 0 || conversation.pendingToolCalls.length > 0) return; // its user answers first
+    if (this.waiting.value.length === 0 || this.isHeld.value || this.#isClosed || this.phase.value !== "ready" || this.isRunning) return false;
+    return conversation.interrupts.length === 0 && conversation.pendingToolCalls.length === 0; // its user answers first
+  }
+
+  /** Send the first message that waits. Of several tabs one does so at a time, after what the others have sent. */
+  async #sendNext(): Promise<void> {
+    if (this.#isSending || !this.#canSendNext) return;
+    this.#isSending = true;
+    await navigator.locks.request(`aguila-send ${base} ${this.id}`, () => this.#sendFirst().finally(() => (this.#isSending = false)));
+  }
+
+  async #sendFirst(): Promise<void> {
+    if (!(await this.#readLatest()) || !this.#canSendNext) return;
+    const [message, ...rest] = this.waiting.value;
     this.waiting.value = rest;
-    if (await this.#send(message)) return;
-    this.waiting.value = [message, ...this.waiting.value];
+    if (await this.#send(message!)) return;
+    this.waiting.value = [message!, ...this.waiting.value];
     this.isHeld.value = true;
+  }
+
+  /** Read the thread as the server has it. Returns false, and holds the messages that wait, if it cannot be read. */
+  async #readLatest(): Promise<boolean> {
+    if (!this.#isStored) return true;
+    for (;;) {
+      const load = ++this.#loads;
+      let view: ThreadView;
+      try {
+        view = await this.#persist(() => getThread(this.id, this.pinned ?? undefined));
+      } catch (error) {
+        this.isHeld.value = true;
+        this.#report("The message was not sent", error);
+        return false;
+      }
+      if (load !== this.#loads) continue; // another branch was chosen meanwhile
+      this.#seed(view);
+      this.#changed();
+      if (this.isRunning) this.#wake?.(); // follow the run of the other tab
+      return true;
+    }
   }
 
   async #send({ runId, content }: WaitingMessage): Promise<boolean> {
@@ -516,7 +549,7 @@ export class ThreadSession {
       ...(resume !== undefined && { resume }),
     };
     try {
-      this.#next = await this.#post(input);
+      this.#next = await this.#persist(() => startRun(input));
     } catch (error) {
       this.conversation = conversation;
       this.tip = tip;
@@ -525,6 +558,11 @@ export class ThreadSession {
       this.#isStarting = false;
       this.answering = [];
       this.refusal.value = refusalOf(error, resume ?? []);
+      if (resume !== undefined && error instanceof ApiError && [404, 409, 410].includes(error.status)) {
+        await this.#load(this.pinned); // the question is not open any more
+        this.#wake?.();
+        if (error.code === "interrupt_stale") error = "The question was answered in another tab or by another client, or is not open any more. This is the thread as it is now.";
+      }
       if (this.refusal.value === null) this.#report(resume === undefined ? "The message was not sent" : "The answer was not sent", error);
       this.#changed();
       return false;
@@ -541,10 +579,11 @@ export class ThreadSession {
     return true;
   }
 
-  async #post(input: Parameters<typeof startRun>[0]): Promise<Response> {
+  /** Do a request, and do it again while the server cannot be reached. */
+  async #persist<T>(request: () => Promise<T>): Promise<T> {
     for (let failures = 1; ; failures++) {
       try {
-        const response = await startRun(input);
+        const response = await request();
         this.isConnected.value = true;
         return response;
       } catch (error) {
