@@ -69,6 +69,32 @@ def test_a_form_says_at_each_field_what_is_wrong_before_it_sends(
     assert answer == {"city": "Lisbon", "nights": 2, "code": "abc", "extra": ["one"], "note": "quiet"}
 
 
+async def asks_for_a_party(run: Run) -> None:
+    text = {"type": "string"}
+    members = {
+        "guests": {"type": "array", "items": text, "minItems": 1},
+        "name": text,
+        "place": {"type": "object", "properties": {"city": text}},
+        "gifts": {"type": "array", "items": text},
+        "music": {"oneOf": [text, {"type": "integer"}]},
+    }
+    await run.ask("Who comes?", schema={"type": "object", "properties": members, "required": ["guests", "name"]})
+
+
+def test_a_form_says_what_is_optional_and_what_is_json_and_leads_to_an_empty_list(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    chat = open_page(serve(App(asks_for_a_party, allow_anonymous=True, page=True)))
+    chat.write("go")
+    form = chat.question()
+    expect(form.locator("legend")).to_have_text(["guests", "place (optional)", "gifts (optional)"])
+    expect(form.get_by_role("textbox", name="music (JSON, optional)")).to_be_visible()
+    form.get_by_role("button", name="Answer").click()
+    add = form.get_by_role("button", name="Add to guests")
+    expect(add).to_be_focused()
+    expect(add).to_have_accessible_description("guests is required.")
+
+
 def test_an_answer_that_the_server_refuses_keeps_its_form_and_is_explained_at_its_field(
     serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
 ) -> None:

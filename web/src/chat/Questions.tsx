@@ -149,7 +149,7 @@ function useRefusal(refusal: Refusal | null, form: RefObject<HTMLFormElement | n
 }
 
 function focusFirstWrong(form: HTMLFormElement): void {
-  form.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
+  form.querySelector<HTMLElement>("[aria-invalid=true], .wrong-list")?.focus();
 }
 
 /** Say how many fields are marked. */

@@ -115,10 +115,11 @@ function Field(props: FieldProps) {
       <Wrong id={`${id}-wrong`} text={wrong} />
     </>
   );
+  const optional = !isRequired && <span class="soft"> (optional)</span>;
   const caption = (
     <label for={id}>
       {label}
-      {!isRequired && <span class="soft"> (optional)</span>}
+      {optional}
     </label>
   );
   const choices = choicesOf(schema);
@@ -186,7 +187,10 @@ function Field(props: FieldProps) {
       if (hasProperties(schema)) {
         return (
           <fieldset class="field">
-            <legend>{label}</legend>
+            <legend>
+              {label}
+              {optional}
+            </legend>
             {help}
             {/* An optional object that is emptied again is left out. */}
             <Properties {...props} schema={schema} onChange={(changed) => onChange(!isRequired && isObject(changed) && Object.keys(changed).length === 0 ? undefined : changed)} />
@@ -197,20 +201,23 @@ function Field(props: FieldProps) {
     case "array":
       return (
         <fieldset class="field">
-          <legend>{label}</legend>
+          <legend>
+            {label}
+            {optional}
+          </legend>
           {help}
-          <ListItems {...props} schema={schema} />
+          <ListItems {...props} schema={schema} isWrong={wrong !== null} />
         </fieldset>
       );
   }
   return (
-    <JsonField label={label} id={id} path={path} wrong={wrong} value={value} onChange={onChange}>
+    <JsonField label={label} isRequired={isRequired} id={id} path={path} wrong={wrong} value={value} onChange={onChange}>
       {help}
     </JsonField>
   );
 }
 
-function ListItems({ schema, root, value, label, id, path, onChange }: FieldProps) {
+function ListItems({ schema, root, value, label, id, path, isWrong, onChange }: FieldProps & { isWrong: boolean }) {
   const items = Array.isArray(value) ? value : [];
   const item = itemsOf(schema);
   return (
@@ -232,24 +239,28 @@ function ListItems({ schema, root, value, label, id, path, onChange }: FieldProp
           </button>
         </div>
       ))}
-      <button type="button" onClick={() => onChange([...items, initialValue(item, root) ?? emptyOf(resolve(item, root))])}>
+      {/* Of a list that is wrong, this is what gets the focus. */}
+      <button type="button" class={isWrong ? "wrong-list" : undefined} aria-describedby={isWrong ? `${id}-wrong` : undefined} onClick={() => onChange([...items, initialValue(item, root) ?? emptyOf(resolve(item, root))])}>
         <Icon name="plus" size={14} /> Add to {label}
       </button>
     </>
   );
 }
 
-type JsonFieldProps = ValueProps & { path: string; wrong: string | null; children: ComponentChildren };
+type JsonFieldProps = ValueProps & { isRequired: boolean; path: string; wrong: string | null; children: ComponentChildren };
 
 /** A value as JSON text. Text that is not JSON is reported and not passed on. `wrong` says what else is: `children` show it. */
-function JsonField({ label, id, path, wrong, value, onChange, children }: JsonFieldProps) {
+function JsonField({ label, isRequired, id, path, wrong, value, onChange, children }: JsonFieldProps) {
   const [text, setText] = useState(value === undefined ? "" : JSON.stringify(value, null, 2));
   const area = useRef<HTMLTextAreaElement>(null);
   const isMalformed = text.trim() !== "" && parseJson(text) === undefined;
   useLayoutEffect(() => area.current!.setCustomValidity(isMalformed ? "This is not JSON." : ""), [isMalformed]);
   return (
     <div class="field">
-      <label for={id}>{label}</label>
+      <label for={id}>
+        {label}
+        <span class="soft">{isRequired ? " (JSON)" : " (JSON, optional)"}</span>
+      </label>
       <textarea
         id={id}
         ref={area}
