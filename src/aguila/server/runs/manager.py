@@ -11,7 +11,7 @@ from typing import Any
 from aguila.codec.logs import log_event
 from aguila.codec.notices import Warn
 from aguila.errors import NotFound, StoreError
-from aguila.server.errors import Rejected
+from aguila.server.errors import Disconnected, Rejected
 from aguila.server.history.client_history.cut_history import ThreadEnds
 from aguila.server.history.projection import Projections
 from aguila.server.http.event_stream import WatchedRun
@@ -188,7 +188,11 @@ class Runs:
         while key in self._beginning and (not self.has_queue or capacity.refusal(scope) is not None):
             waiter: asyncio.Future[StartResult | None] = self._loop.create_future()
             self._beginning[key].append(waiter)
-            result = await waiter
+            leaving = [] if request.disconnected is None else [request.disconnected]
+            await asyncio.wait([waiter, *leaving], return_when=asyncio.FIRST_COMPLETED)
+            if not waiter.done():
+                raise Disconnected
+            result = waiter.result()
             if result is not None and result.is_withdrawn:
                 return result
             found = await self._starter.find_started(request)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import socket
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -13,6 +16,8 @@ from waiting import let_tasks_run, wait_until
 
 from aguila import App
 from aguila.protocol import RunAgentInput
+from aguila.server import Limits
+from aguila.server.errors import Disconnected
 from aguila.server.runs.starting.start_request import StartRequest, StartResult
 from aguila.server.runs.starting.thread_queue import ThreadQueues
 from aguila.store import MemoryStore
@@ -132,6 +137,41 @@ async def test_a_request_that_is_cancelled_as_it_joins_the_queue_is_released() -
     await store.close()
 
 
+async def test_a_request_whose_client_hangs_up_is_freed_at_once() -> None:
+    store = MemoryStore()
+    await store.open()
+    queues, gate, released = ThreadQueues(store), asyncio.Event(), list[str]()
+
+    async def start(asked: StartRequest) -> StartResult:
+        await gate.wait()
+        return StartResult()
+
+    def take(run_id: str, hung_up: asyncio.Future[None] | None = None) -> asyncio.Task[StartResult]:
+        sent = RunAgentInput(thread_id="t", run_id=run_id, messages=[])
+        asked = StartRequest(input=sent, body=b"", scope="a", disconnected=hung_up)
+        return asyncio.create_task(queues.start_in_turn(asked, start, lambda: released.append(run_id)))
+
+    def kept() -> set[str]:
+        return {one.input.run_id for one in gc.get_objects() if isinstance(one, StartRequest)} & {"first", "second"}
+
+    gc.disable()
+    try:
+        hung_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        first, second = take("first"), take("second", hung_up)
+        await let_tasks_run()
+        assert kept() == {"first", "second"}
+        hung_up.set_result(None)
+        await asyncio.wait([second])
+        assert isinstance(second.exception(), Disconnected)
+        del second
+        assert (released, kept()) == (["second"], {"first"})
+        gate.set()
+        await first
+    finally:
+        gc.enable()
+    await store.close()
+
+
 def test_a_client_that_returns_to_a_run_does_not_wait_in_the_queue(store: Any) -> None:
     agent = Held()
     for name in ("before", "second"):
@@ -152,23 +192,61 @@ def test_a_client_that_returns_to_a_run_does_not_wait_in_the_queue(store: Any) -
     assert agent.calls == ["before", "run", "second"]
 
 
-def test_a_request_whose_client_hung_up_in_the_queue_does_not_run() -> None:
+def test_requests_whose_clients_hung_up_in_the_queue_leave_it_at_once_and_do_not_run() -> None:
     agent = Held()
-    agent.gate("third").open()
-    app = App(agent, busy="queue")
+    agent.gate("last").open()
+    app = App(agent, busy="queue", limits=Limits(runs_per_scope=3))
     with serving(app) as server, server.run() as first:
         first.read_until("TEXT_MESSAGE_CONTENT")
-        host, port = server.url.removeprefix("http://").split(":")
-        content = json.dumps(run_input(run_id="second")).encode()
-        with socket.create_connection((host, int(port))) as impatient:
-            head = f"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
-            impatient.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
+        with send_run(server, "next"):  # it has its turn, and waits for the run
             wait_until(lambda: waiting(app) == 2)
-        with Background(lambda: server.events(run_id="third")) as third:
-            wait_until(lambda: waiting(app) == 3)
+            with send_run(server, "after"):  # it waits for its turn
+                wait_until(lambda: waiting(app) == 3)
+                assert server.post("/", json=run_input(run_id="refused")).status_code == 429
+            wait_until(lambda: waiting(app) == 2)
+        wait_until(lambda: waiting(app) == 1)
+        with Background(lambda: server.events(run_id="last")) as last:
+            wait_until(lambda: waiting(app) == 2)
             agent.gate("run").open()
-            assert third.result()[-1]["outcome"] == {"type": "success"}
-        assert agent.calls == ["run", "third"]
+            assert last.result()[-1]["outcome"] == {"type": "success"}
+        assert agent.calls == ["run", "last"]
+
+
+def test_an_equal_request_without_capacity_ends_when_its_client_hangs_up() -> None:
+    agent = Held()
+    agent.gate("second").open()
+    app = App(agent, busy="queue", limits=Limits(runs_per_scope=2))
+    open_requests = set[object]()
+
+    async def counting(scope: Any, receive: Any, send: Any) -> None:
+        request = object()
+        open_requests.add(request)
+        try:
+            await app(scope, receive, send)
+        finally:
+            open_requests.discard(request)
+
+    with serving(counting) as server, server.run() as first:
+        first.read_until("TEXT_MESSAGE_CONTENT")
+        with Background(lambda: server.events(run_id="second")) as second:
+            wait_until(lambda: waiting(app) == 2)
+            before = len(open_requests)
+            with send_run(server, "second"):
+                wait_until(lambda: len(open_requests) == before + 1)
+            wait_until(lambda: len(open_requests) == before)
+            agent.gate("run").open()
+            assert second.result()[-1]["outcome"] == {"type": "success"}
+
+
+@contextmanager
+def send_run(server: Any, run_id: str) -> Generator[None]:
+    """Send a request for a run, and hang up at the end of the block."""
+    host, port = server.url.removeprefix("http://").split(":")
+    content = json.dumps(run_input(run_id=run_id)).encode()
+    with socket.create_connection((host, int(port))) as connection:
+        head = f"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(content)}\r\n"
+        connection.sendall(head.encode() + b"Content-Type: application/json\r\n\r\n" + content)
+        yield
 
 
 def test_a_request_that_waits_can_be_cancelled_by_the_id_of_its_run(store: Any) -> None:

@@ -164,7 +164,7 @@ async def _start(
         return await service.runs.start(request)
     listening = listen_for_disconnect(exchange.receive)
     try:
-        return await service.runs.start(replace(request, is_disconnected=listening.done))
+        return await service.runs.start(replace(request, disconnected=listening))
     finally:
         listening.cancel()
 

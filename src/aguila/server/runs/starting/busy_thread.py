@@ -14,7 +14,7 @@ order within a process; between processes there is none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from aguila.errors import CursorExpired, NotFound, StoreUnavailable
@@ -48,8 +48,11 @@ class BusyThreads:
         self._cancel = cancel
         self._draining = draining
 
-    async def wait_or_preempt(self, run: RunRecord) -> None:
-        """Return when the thread may be free. Raises ``Rejected`` if the run keeps it, ``StoreUnavailable``."""
+    async def wait_or_preempt(self, run: RunRecord, reasons_to_leave: Sequence[asyncio.Future[None]] = ()) -> None:
+        """Return when the thread may be free, or a queued request has a reason to leave.
+
+        Raises ``Rejected`` if the run keeps the thread, ``StoreUnavailable``.
+        """
         live = self._live.get((run.scope, run.thread_id, run.run_id))
         if live is None and (await self._maintenance.end_if_lost(run) or await self._wait_for_recovery(run)):
             return
@@ -59,7 +62,7 @@ class BusyThreads:
             if not live.ended.done():
                 raise StoreUnavailable(f"the end of run {run.run_id!r} is not stored yet")
         elif busy == "queue":
-            await self._wait_for_end_or_drain(run, live)
+            await self._wait_in_queue(run, live, reasons_to_leave)
         elif busy == "replace" or (busy == "auto" and await self._is_unwatched(run, live)):
             try:
                 await self._cancel(run.scope, run.thread_id, run.run_id)
@@ -105,16 +108,19 @@ class BusyThreads:
         finally:
             await tail.aclose()
 
-    async def _wait_for_end_or_drain(self, run: RunRecord, live: LiveRun | None) -> None:
+    async def _wait_in_queue(
+        self, run: RunRecord, live: LiveRun | None, reasons_to_leave: Sequence[asyncio.Future[None]]
+    ) -> None:
         """Wait for the end of a run, but not longer than this process lives: a run may take hours elsewhere."""
         waiting = [
             asyncio.ensure_future(self._wait_for_end(run, live)),
             asyncio.ensure_future(self._draining.wait()),
         ]
         try:
-            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*waiting, *reasons_to_leave], return_when=asyncio.FIRST_COMPLETED)
         finally:
             for waiter in waiting:
                 waiter.cancel()
-        for waiter in done:
-            waiter.result()
+        for waiter in waiting:
+            if waiter.done():
+                waiter.result()

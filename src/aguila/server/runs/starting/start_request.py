@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
@@ -29,10 +29,12 @@ class QueueTicket:
     A request that is withdrawn while its run begins in the store is answered as that run, which is then cancelled.
     """
 
-    __slots__ = ("is_beginning", "task", "withdrawn")
+    __slots__ = ("is_beginning", "reasons_to_leave", "task", "withdrawn")
 
-    def __init__(self) -> None:
+    def __init__(self, disconnected: asyncio.Future[None] | None) -> None:
         self.withdrawn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.reasons_to_leave = [self.withdrawn] if disconnected is None else [self.withdrawn, disconnected]
+        """When one of these is done, nobody waits for the run any more."""
         self.is_beginning = False
         self.task: asyncio.Future[StartResult] | None = None
 
@@ -49,8 +51,8 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     sent_run_id: str | None = None
     """The run id that was sent, if the run has another one."""
 
-    is_disconnected: Callable[[], bool] = bool
-    """Returns whether the client has disconnected. A queued request is dropped then."""
+    disconnected: asyncio.Future[None] | None = None
+    """Done when the client has disconnected. A queued request is dropped then."""
     ticket: QueueTicket | None = None
     """The place in the queue of the thread, with ``busy="queue"``."""
     cursor: int | None = None
@@ -66,6 +68,11 @@ class StartRequest(msgspec.Struct, frozen=True, kw_only=True):
     def key(self) -> Key:
         """The scope, the thread id and the run id that the request names."""
         return (self.scope, self.input.thread_id, self.input.run_id)
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether the request was withdrawn from its queue, or its client has disconnected."""
+        return self.ticket is not None and any(reason.done() for reason in self.ticket.reasons_to_leave)
 
     @property
     def fingerprint(self) -> str:

@@ -143,11 +143,11 @@ class RunStarter:
             except ThreadBusy as error:
                 waited_for = error.run.run_id if waited_for is None else waited_for
                 # Otherwise check first whether this request is valid.
-                if not is_optimistic and not request.is_disconnected():
+                if not is_optimistic and not request.is_abandoned:
                     found = await self._find_using(resolved)
                     if found is not None:
                         return found
-                    await self._wait_for_thread(error.run, plan)
+                    await self._wait_for_thread(request, error.run, plan)
             except TooManyRuns:
                 if not await self._maintenance.recover():  # runs of dead processes count until they are ended
                     raise too_many_runs() from None
@@ -165,7 +165,7 @@ class RunStarter:
                 message = f"interrupt {error.interrupt_id} is answered by another run"
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
             is_optimistic = False
-            if request.is_disconnected():
+            if request.is_abandoned:
                 raise Disconnected
 
     async def find_started(self, request: StartRequest) -> StartResult | None:
@@ -192,11 +192,11 @@ class RunStarter:
         if owner != request.agent:
             raise _wrong_agent(owner)
 
-    async def _wait_for_thread(self, run: RunRecord, plan: ResumePlan) -> None:
+    async def _wait_for_thread(self, request: StartRequest, run: RunRecord, plan: ResumePlan) -> None:
         # The first of two answers wins, even if its run has no viewers: that run may have used its answer already.
         if plan.is_retry or plan.is_abandoned or plan.contested:
             raise _interrupt_taken(plan, run)
-        await self._busy_threads.wait_or_preempt(run)
+        await self._busy_threads.wait_or_preempt(run, () if request.ticket is None else request.ticket.reasons_to_leave)
 
     async def _resolve(self, request: StartRequest) -> RunRecord | StartRequest:
         """Find the run that this request has started before; else return the request with answers and stored id."""

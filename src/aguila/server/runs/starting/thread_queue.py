@@ -1,14 +1,16 @@
 """The queues of busy threads (``busy="queue"``). Each process has its own.
 
-A queued request is not a run yet: nothing of it is stored. It can be withdrawn by its run id. It is then answered at
-once. Its task ends later, when its turn comes: stopping it at any other point could leave a run that has begun without
-a task. A request whose run is just being stored cannot be withdrawn any more: its run begins, and can be cancelled.
+A queued request is not a run yet: nothing of it is stored. It leaves the queue at once if its client disconnects, or if
+it is withdrawn by its run id. If it has its turn, its task ends at the next point at which it waits for another run:
+stopping it anywhere else could leave a run that has begun without a task. A request whose run is just being stored
+cannot be withdrawn any more: its run begins, and can be cancelled.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -25,20 +27,13 @@ _log = logging.getLogger("aguila.server")
 Start = Callable[[StartRequest], Awaitable[StartResult]]
 
 
-class _ThreadQueue:
-    """The queue of one thread. ``users`` counts the request that has the lock and those that wait for it."""
-
-    def __init__(self) -> None:
-        self.lock = asyncio.Lock()
-        self.users = 0
-
-
 class ThreadQueues:
     """The queued requests of this process. On each thread they start one after the other."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._queues: dict[tuple[str, str], _ThreadQueue] = {}
+        self._queues: dict[tuple[str, str], deque[asyncio.Future[None]]] = {}
+        """The turns of the requests for each thread. The first one has come, so it is done; the others are not."""
         self._waiting: dict[Key, set[QueueTicket]] = {}
         self._withdrawn: set[asyncio.Task[StartResult]] = set()
 
@@ -47,12 +42,12 @@ class ThreadQueues:
 
         ``release`` is called when the request has left the queue and has begun no run.
         """
-        ticket = QueueTicket()
+        ticket = QueueTicket(request.disconnected)
         waiting = self._waiting.setdefault(request.key, set())
         waiting.add(ticket)
-        withdrawn, is_disconnected = ticket.withdrawn, request.is_disconnected
-        request = replace(request, ticket=ticket, is_disconnected=lambda: withdrawn.done() or is_disconnected())
-        task = ticket.task = asyncio.ensure_future(self._start_in_turn(request, start))
+        withdrawn = ticket.withdrawn
+        request = replace(request, ticket=ticket)
+        task = ticket.task = asyncio.ensure_future(self._start_in_turn(request, ticket, start))
         task.add_done_callback(lambda task: None if _has_begun(task) else release())
         try:
             await asyncio.wait([task, withdrawn], return_when=asyncio.FIRST_COMPLETED)
@@ -66,8 +61,12 @@ class ThreadQueues:
             waiting.discard(ticket)
             if not waiting:
                 del self._waiting[request.key]
+            ticket.task = None
         if not withdrawn.done() or (task.done() and _has_begun(task)):
-            return task.result()
+            try:
+                return task.result()
+            finally:
+                del task  # an error and its frames would hold each other, and with them the body
         self._withdrawn.add(task)
         task.add_done_callback(self._end_withdrawn)
         return StartResult(is_withdrawn=True)
@@ -87,25 +86,31 @@ class ThreadQueues:
             await asyncio.wait(beginning)
         return len(tickets) > 0 and not any(map(_has_begun, beginning))
 
-    async def _start_in_turn(self, request: StartRequest, start: Start) -> StartResult:
+    async def _start_in_turn(self, request: StartRequest, ticket: QueueTicket, start: Start) -> StartResult:
         key = (request.scope, request.input.thread_id)
-        queue = self._queues.setdefault(key, _ThreadQueue())
-        queue.users += 1
+        queue = self._queues.setdefault(key, deque())
         # Read while the request waits: to read first would let a later request overtake it.
-        reading = asyncio.ensure_future(self._read_last(*key)) if queue.lock.locked() else None
+        reading = asyncio.ensure_future(self._read_last(*key)) if queue else None
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        queue.append(turn)
         try:
-            async with queue.lock:
-                if request.is_disconnected():
-                    raise Disconnected
-                if reading is not None:
-                    request = replace(request, queued_after=await reading)
-                return await start(request)
+            if queue[0] is turn:
+                turn.set_result(None)
+            else:
+                await asyncio.wait([turn, *ticket.reasons_to_leave], return_when=asyncio.FIRST_COMPLETED)
+            if request.is_abandoned:
+                raise Disconnected
+            if reading is not None:
+                request = replace(request, queued_after=await reading)
+            return await start(request)
         finally:
             if reading is not None:
                 _discard(reading)
-            queue.users -= 1
-            if not queue.users:  # not "if the lock is free": a waiter that was woken has not taken it yet
+            queue.remove(turn)
+            if not queue:
                 del self._queues[key]
+            elif not queue[0].done():
+                queue[0].set_result(None)
 
     async def _read_last(self, scope: str, thread_id: str) -> int:
         """Return the number of the last event of a thread."""
