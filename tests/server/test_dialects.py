@@ -302,6 +302,20 @@ def test_a_file_is_linked_only_if_the_caller_may_download_it(is_open: bool) -> N
         assert server.get(link).content == b"\x89PNG"
 
 
+@pytest.mark.parametrize("declared", ["1.1", "1.0", "0.0.59", ..., "0.0.47"])
+def test_a_file_id_with_half_a_character_is_no_link_and_its_thread_can_be_read(store: Any, declared: Any) -> None:
+    async def agent(run: Run) -> None:
+        await run.say("Nice.")
+
+    with serving(App(agent, store=store, allow_anonymous=True)) as server:
+        part = {"type": "image", "source": {"type": "file", "value": "\ud800", "mimeType": "image/png"}}
+        sent = json.dumps(run_input(messages=[{"id": "u", "role": "user", "content": [part]}]))
+        assert server.post("/", content=sent, headers={"content-type": "application/json"}).status_code == 200
+        events = server.events(path="/connect", run_id="j", messages=[], protocolVersion=declared)
+        assert "/files/" not in str(events)
+        assert events[-1]["type"] == "RUN_FINISHED"
+
+
 # The way back
 
 

@@ -33,8 +33,8 @@ class Rejected(AguilaError):
     ) -> None:
         self.status = status
         self.code = code
-        self.message = shorten(message)
-        self.path = None if path is None else shorten(path)
+        self.message = shorten(_escape_surrogates(message))
+        self.path = None if path is None else shorten(_escape_surrogates(path))
         super().__init__(f"{status} {code}: {self.message}")
         self.headers: Mapping[str, str] = {} if headers is None else headers
 
@@ -44,3 +44,8 @@ class Rejected(AguilaError):
         if self.path is not None:
             error["path"] = self.path
         return msgspec.json.encode({"error": error})
+
+
+def _escape_surrogates(text: str) -> str:
+    """Write lone surrogates of a request, which UTF-8 cannot encode, as ``\\ud800``."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()

@@ -125,7 +125,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
     def check_id(self, value: str, path: str) -> None:
         """Check the length and the encoding of an id. Raises ``Rejected`` (422)."""
-        if not value.isascii() and not _is_encodable(value):
+        if not value.isascii() and not is_encodable(value):
             raise Rejected(422, "malformed_input", "the id contains lone surrogates, which UTF-8 cannot encode", path)
         if "\0" in value:
             raise Rejected(422, "malformed_input", "the id contains NUL, which not every store can keep", path)
@@ -135,7 +135,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def _is_encodable(value: str) -> bool:
+def is_encodable(value: str) -> bool:
     """Return whether UTF-8 can encode the text: JSON may escape a lone surrogate."""
     try:
         value.encode()

@@ -26,7 +26,7 @@ from aguila.server.http.body_limits import BodyBudget
 from aguila.server.http.event_stream import EventStream, OpenStreams, StreamPlan
 from aguila.server.http.framing import CURRENT_SSE, Framing, framing_for
 from aguila.server.http.responses import Receive, UnsentBytes
-from aguila.server.limits import Limits
+from aguila.server.limits import Limits, is_encodable
 from aguila.server.quotas import PeerQuotas
 from aguila.server.request import Request, base_url
 from aguila.server.runs.manager import STOP_NOW_TIMEOUT, Runs
@@ -231,7 +231,9 @@ class Service:
         base = base_url(request)
 
         def link(source: FileSource) -> str | None:
-            return f"{base}/files/{quote(source.value)}" if source.provider in (None, FILE_PROVIDER) else None
+            if source.provider not in (None, FILE_PROVIDER) or not is_encodable(source.value):
+                return None  # no stored id has a lone surrogate
+            return f"{base}/files/{quote(source.value)}"
 
         return link
 

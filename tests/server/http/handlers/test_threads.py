@@ -556,3 +556,23 @@ def test_metadata_has_at_most_64_members(store: Any) -> None:
         assert describe(server, 0, {"metadata": {str(i): i for i in range(64)}}).status_code == 200
         refused = describe(server, 0, {"metadata": {str(i): i for i in range(65)}})
         assert (refused.status_code, refused.json()["error"]["code"]) == (422, "bad_metadata")
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        (rb'{"metadata":{"a":"\ud800"}}', "/metadata/a"),
+        (rb'{"metadata":{"a":{"b/c":["x","\udfff"]}}}', "/metadata/a/b~1c/1"),
+        (rb'{"metadata":{"\ud800":"x"}}', r"/metadata/\ud800"),
+        (rb'{"title":"\ud800"}', "/title"),
+        (rb'{"\ud800":1}', r"/\ud800"),
+    ],
+)
+def test_a_lone_surrogate_is_refused_before_anything_is_stored(store: Any, body: bytes, path: str) -> None:
+    with serving(App(echo, store=store, allow_anonymous=True)) as server:
+        server.events(thread_id="t0", run_id="r")
+        refused = server.client.patch("/threads/t0", content=body, headers={"content-type": "application/json"})
+        assert (refused.status_code, refused.json()["error"]["path"]) == (422, path)
+        assert describe(server, 0, {"metadata": {"a": "\U0001f600"}}).json()["metadata"] == {"a": "\U0001f600"}
+        assert server.client.delete("/threads/t0").status_code < 300

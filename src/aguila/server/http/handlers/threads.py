@@ -9,7 +9,8 @@ from typing import Any
 from msgspec import UNSET, Raw
 
 from aguila.codec import encode
-from aguila.codec.json.values import is_object
+from aguila.codec.json.values import is_array, is_object
+from aguila.codec.pointer import escape_token
 from aguila.errors import ThreadBusy
 from aguila.protocol import replace
 from aguila.server.errors import Rejected
@@ -21,6 +22,7 @@ from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, re
 from aguila.server.http.request_body import read_object
 from aguila.server.http.responses import BufferedResponse, Response, json_response
 from aguila.server.interrupts.plan import find_open_interrupts
+from aguila.server.limits import is_encodable
 from aguila.server.request import matches_etag
 from aguila.server.service import Exchange, Service
 from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate, Usage
@@ -169,10 +171,32 @@ async def update_thread(service: Service, exchange: Exchange) -> Response:
                 f"metadata has {len(stored)} bytes of JSON; at most {_MAX_METADATA} are allowed",
                 "/metadata",
             )
+        surrogate = _find_surrogate(metadata)
+        if surrogate is not None:
+            message = "metadata contains a lone surrogate, which UTF-8 cannot encode"
+            raise Rejected(422, "bad_metadata", message, f"/metadata{surrogate}")
         update = replace(update, metadata=stored)
     return json_response(
         describe_thread(await store_thread_update(service, exchange, thread_id, update)), exchange.headers
     )
+
+
+def _find_surrogate(value: Any) -> str | None:
+    """Return the JSON Pointer of a text or a member whose name has a lone surrogate; None if there is none."""
+    pending: list[tuple[Any, str]] = [(value, "")]
+    while pending:
+        item, path = pending.pop()
+        if isinstance(item, str) and not is_encodable(item):
+            return path
+        if is_object(item):
+            for name, member in item.items():
+                inner = f"{path}/{escape_token(name)}"
+                if not is_encodable(name):
+                    return inner
+                pending.append((member, inner))
+        elif is_array(item):
+            pending += [(one, f"{path}/{index}") for index, one in enumerate(item)]
+    return None
 
 
 async def store_thread_update(
