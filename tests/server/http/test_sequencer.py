@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 from builders import user_json
+from cpu_bounds import check_cpu_time
 from serving import Gate, Server, check_valid, run_input, serving, types
 
 from aguila import App
-from aguila.codec import decode_event
+from aguila.codec import decode_event, encode_event
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.codec.sse import Frame, SSEParser
@@ -27,6 +28,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
 )
 from aguila.server import Limits
+from aguila.server.http.sequencer import Sequencer
 from aguila.stream import reduce
 
 TEXTS = ("a", "b")
@@ -214,6 +216,37 @@ def test_a_run_that_fails_loses_nothing_that_it_said() -> None:
         check_valid(events)
         assert types(events)[-1] == "RUN_ERROR"
         assert [message.content for message in outcome(events)[0]] == ["first", "second"]
+
+
+def start(item: int) -> bytes:
+    return encode_event(TextMessageStartEvent(message_id=str(item), role="assistant"))
+
+
+def end(item: int) -> bytes:
+    return encode_event(TextMessageEndEvent(message_id=str(item)))
+
+
+def feed_all(events: Sequence[bytes], held: int) -> list[bytes | Event]:
+    """Feed the events of a log. Return what is sent: the events of the log, and those of the sequencer."""
+    sequencer = Sequencer(held)
+    return [
+        one if isinstance(one, Event) else one[0]
+        for number, event in enumerate(events, 1)
+        for sent in sequencer.feed(event, [event], f"{number}-x7Qd_0aZ")
+        for one in sent.payloads
+    ]
+
+
+def test_as_many_texts_as_may_be_open_are_nested() -> None:
+    count = 1_000  # limit-open
+    events = [start(item) for item in range(count)] + [end(item) for item in reversed(range(count))]
+    assert feed_all(events, 256 * 1024) == [event for item in range(count) for event in (start(item), end(item))]
+
+
+def test_the_work_for_many_open_texts_is_linear_in_their_events() -> None:
+    deltas = [encode_event(text(str(number % 1_000), 0)) for number in range(40_000)]
+    events = [start(item) for item in range(1_000)] + deltas
+    check_cpu_time(lambda: feed_all(events, 512 * 1024), 0.6)
 
 
 def test_a_reader_that_attaches_while_two_texts_are_open_gets_one_after_the_other() -> None:

@@ -6,6 +6,7 @@ Some front ends append every text delta to the text on the screen, and every pie
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Literal
 
@@ -81,9 +82,13 @@ class Sequencer:
 
     def __init__(self, max_held: int) -> None:
         self._max_held = max_held
-        self._open: dict[_Item, bytes | Event] = {}  # the items that are open for the reader, with their starts
+        # The items that are open for the reader, by lane, with their starts.
+        self._open: dict[str, dict[_Item, bytes | Event]] = {"text": {}, "call": {}}
         self._closed: dict[_Item, bytes | Event] = {}  # items that were closed to make room
-        self._held: list[_Unit] = []
+        self._held: dict[int, _Unit] = {}  # by their places in the order of the log
+        self._first = 0  # no held event has a place before this one
+        self._next = 0  # the place of the next event that is held
+        self._waiting: dict[_Item, deque[int]] = {}  # the places of the held events that continue an item
         self._size = 0
         self._added: list[Payload] = []  # events of our own that precede the next event
         self._base: str | None = None  # the last cursor up to which everything was sent
@@ -113,7 +118,7 @@ class Sequencer:
         """Apply events of the log and return True if all can be sent as they are; otherwise do nothing."""
         if self._held or self._closed or self._skip:
             return False
-        before = dict(self._open)
+        before = {lane: dict(items) for lane, items in self._open.items()}
         if not self._track(events):
             self._open = before
             return False
@@ -148,44 +153,56 @@ class Sequencer:
         for data in events:
             lane, step = _step_of(data)
             if step == "start":
-                is_single = is_single and not self._is_busy(lane)
-                self._open[_item_of(data, lane)] = data
+                is_single = is_single and not self._open[lane]
+                self._open[lane][_item_of(data, lane)] = data
             elif step == "end":
-                self._open.pop(_item_of(data, lane), None)
+                self._open[lane].pop(_item_of(data, lane), None)
             elif step == "reset":
-                self._open.clear()
+                self._clear_open()
         return is_single
 
-    def _is_busy(self, lane: str) -> bool:
-        return any([item[0] == lane for item in self._open])  # noqa: C419 - a generator takes twice as long
+    def _clear_open(self) -> None:
+        for items in self._open.values():
+            items.clear()
 
     def _take(self, unit: _Unit, sent: list[Sent]) -> None:
         """Send an event or hold it."""
-        step, item = unit.step, unit.item
-        if step in ("barrier", "reset"):
+        if unit.step in ("barrier", "reset"):
             while self._held:
                 self._spill(sent)
-            if step == "reset":
-                self._open.clear()
+            if unit.step == "reset":
+                self._clear_open()
                 self._closed.clear()
             self._send(unit, sent)
-        elif item is not None and item in self._open and step != "start":
-            self._send(unit, sent)
-            if step == "end":
-                del self._open[item]
+        elif self._continues(unit) or not (self._held or self._has_to_wait(unit)):
+            self._apply(unit, sent)
+            if unit.step == "end":
                 self._release(sent)
-        elif self._held or (item is not None and (step == "start" or item in self._closed) and self._is_busy(item[0])):
-            self._held.append(unit)
-            self._size += unit.size
         else:
-            if item is not None:
-                self._begin(unit, item)
-            self._send(unit, sent)
+            self._hold(unit)
+
+    def _continues(self, unit: _Unit) -> bool:
+        """Return whether an event continues an open item."""
+        return unit.item is not None and unit.step != "start" and unit.item in self._open[unit.item[0]]
+
+    def _has_to_wait(self, unit: _Unit) -> bool:
+        """Return whether an event would open an item beside another one."""
+        item = unit.item
+        return item is not None and (unit.step == "start" or item in self._closed) and bool(self._open[item[0]])
+
+    def _apply(self, unit: _Unit, sent: list[Sent]) -> None:
+        """Send an event that need not wait."""
+        item = unit.item
+        if item is not None and not self._continues(unit):
+            self._begin(unit, item)
+        elif item is not None and unit.step == "end":
+            del self._open[item[0]][item]
+        self._send(unit, sent)
 
     def _begin(self, unit: _Unit, item: _Item) -> None:
         """Prepare to send an event of an item that is not open, while no other one of its lane is."""
         if unit.step == "start":
-            self._open[item] = unit.source
+            self._open[item[0]][item] = unit.source
         elif item in self._closed:
             start = self._closed.pop(item)
             if unit.step == "end" and not _says_more(unit.source):
@@ -193,7 +210,7 @@ class Sequencer:
                 return
             self._added.append(replace(_decode(start), metadata=None, raw_event=None))
             if unit.step == "delta":
-                self._open[item] = start
+                self._open[item[0]][item] = start
 
     def _send(self, unit: _Unit, sent: list[Sent]) -> None:
         payloads, self._added = [*self._added, unit.payload], []
@@ -205,16 +222,46 @@ class Sequencer:
 
     def _spill(self, sent: list[Sent]) -> None:
         """Close the item that the first held event waits for, and release the held events."""
-        waiting = self._held[0].item
-        for item in [item for item in self._open if waiting is not None and item[0] == waiting[0]]:
-            start = self._closed[item] = self._open.pop(item)
-            self._added.append(_end_of(_decode(start)))
+        waiting = self._first_held().item
+        items = {} if waiting is None else self._open[waiting[0]]
+        self._added += [_end_of(_decode(start)) for start in items.values()]
+        self._closed.update(items)
+        items.clear()
         self._release(sent)
 
+    def _hold(self, unit: _Unit) -> None:
+        self._held[self._next] = unit
+        self._size += unit.size
+        if unit.item is not None and unit.step != "start":
+            self._waiting.setdefault(unit.item, deque()).append(self._next)
+        self._next += 1
+
+    def _first_held(self) -> _Unit:
+        while self._first not in self._held:
+            self._first += 1
+        return self._held[self._first]
+
     def _release(self, sent: list[Sent]) -> None:
-        held, self._held, self._size = self._held, [], 0
-        for unit in held:
-            self._take(unit, sent)
+        """Send the held events that need not wait any longer, each at the cost of one event."""
+        while self._held:
+            first = self._first_held()
+            if self._continues(first) or not self._has_to_wait(first):
+                place = self._first
+            else:
+                # Held events continue an open item only if it was opened here, while its lane was free: it is alone.
+                alone = [next(iter(items)) for items in self._open.values() if items]
+                found = [self._waiting[item][0] for item in alone if item in self._waiting]
+                if not found:
+                    return
+                place = min(found)
+            unit = self._held.pop(place)
+            self._size -= unit.size
+            if unit.item is not None and unit.step != "start":
+                places = self._waiting[unit.item]
+                places.popleft()  # an earlier event of the item would have been sent before
+                if not places:
+                    del self._waiting[unit.item]
+            self._apply(unit, sent)
 
 
 def _step_of(source: bytes | Event) -> tuple[str, _Step]:
