@@ -25,14 +25,18 @@ LINK = """
 """
 
 
+def say(text: str) -> list[dict[str, Any]]:
+    return [{"id": "m", "role": "user", "content": text}]
+
+
 class Places:
     """A server with a thread for each place, and the page on it."""
 
     def __init__(self, server: Server, gate: Gate, open_page: Callable[..., ChatPage]) -> None:
-        say = [{"id": "m", "role": "user", "content": "Hi"}]
-        server.events(thread_id="done", run_id="r1", messages=say)
-        server.events(path="/agents/other", thread_id="foreign", run_id="r2", messages=say)
-        with server.stream("POST", "/", json=start("busy", say)):
+        # A thread is titled with its first message: here its id.
+        server.events(thread_id="done", run_id="r1", messages=say("done"))
+        server.events(path="/agents/other", thread_id="foreign", run_id="r2", messages=say("foreign"))
+        with server.stream("POST", "/", json=start("busy", say("busy"))):
             gate.await_reached()
         self.chat = open_page(server.url)
         self.page = self.chat.page

@@ -10,6 +10,7 @@ from aguila.codec.json.text import parse_json
 from aguila.codec.sse import SSEDecoder, SSEParser
 from aguila.errors import DecodeError
 from aguila.protocol import AgentCapabilities, Event, Message, RunAgentInput
+from aguila.protocol.legacy import MetaEvent
 
 DOCUMENTS: list[Any] = [RunAgentInput, list[Message], AgentCapabilities, list[Event]]
 LEVELS: Any = ["off", "standard", "wide"]
@@ -36,7 +37,8 @@ def fuzz_json(data: bytes) -> None:
         assert notices == []
     for event in lenient or ():
         written = encode(event)
-        assert [encode(again) for again in EventDecoder(strict=True).feed(written)] == [written]
+        if not isinstance(event, MetaEvent):  # a retired event, which strict mode does not know
+            assert [encode(again) for again in EventDecoder(strict=True).feed(written)] == [written]
     if lenient is None:
         fuzz_document(data, DOCUMENTS[len(data) % 4])
 

@@ -107,6 +107,16 @@ def has_unknown_word(raw: Raw) -> bool:
     return isinstance(raw.get("status"), str) and raw["status"] not in ("resolved", "cancelled")
 
 
+def lacks_kind(raw: Raw) -> bool:
+    """Return whether an object has a message without a role, a part without a type, or a source without one."""
+    messages, parts, source = raw.get("messages"), raw.get("content"), raw.get("source")
+    members = [(one, "role") for one in messages] if isinstance(messages, list) else []
+    members += [(one, "type") for one in parts] if isinstance(parts, list) else []
+    return any(
+        isinstance(one, dict) and not isinstance(one.get(name), str) for one, name in [*members, (source, "type")]
+    )
+
+
 def operations(case: Case) -> list[Raw]:
     patches = [event.get("delta") for event in of(case, "STATE_DELTA")]
     patches += [event.get("patch", event.get("delta")) for event in of(case, "ACTIVITY_DELTA")]

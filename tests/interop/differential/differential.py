@@ -53,6 +53,7 @@ from causes import (
     is_object,
     is_odd_index,
     known,
+    lacks_kind,
     loses_activity,
     moves_document,
     moves_within_array,
@@ -254,6 +255,13 @@ ROWS: tuple[Row, ...] = (
         reason="an unknown role, subtype or status is stripped by its position; the client refuses it, an admitted gap",
         is_cause=anywhere(has_unknown_word),
         refuses=("they", "invalid_value"),
+    ),
+    Row(
+        name="message or part without its kind",
+        rules="AMB-3",
+        reason="a message without role or a part without type is malformed (documents 000, 004); the client strips it",
+        is_cause=anywhere(lacks_kind),
+        refuses=("we", "is missing or not a string"),
     ),
     Row(
         name="patch operation without op",

@@ -155,7 +155,8 @@ def test_a_drain_ends_it() -> None:
     with serving(app) as server, server.run(path=PATH) as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         server.call(app.begin_drain)
-        assert stream.rest()[-1]["type"] == "RUN_FINISHED"
+        end = stream.rest()[-1]
+        assert (end["type"], end["code"]) == ("RUN_ERROR", "server_stopped")
     assert agent.cancelled == ["run"]
 
 
