@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from aguila.errors import NotFound, QuotaExceeded, RunExists, ThreadMoved
@@ -90,6 +92,14 @@ class QuotasContract(StoreTest):
         await store.append(first, [b"1" * 20_000])
         await store.append(first, lines("end"), end=RunEnd(outcome="success"))
         assert await assert_refused(store, Quotas(bytes_per_scope=10_000), "t3") == "bytes_per_scope"
+
+    @pytest.mark.parametrize("quotas", [Quotas(files_per_scope=3), Quotas(files=3)])
+    async def test_files_that_are_stored_at_once_do_not_exceed_the_quotas(self, store: Store, quotas: Quotas):
+        scopes = ["a"] * 20 if quotas.files is None else [f"s{number}" for number in range(20)]
+        puts = [put(store, b"%d" % number, scope, quotas=quotas) for number, scope in enumerate(scopes)]
+        refused = [one for one in await asyncio.gather(*puts, return_exceptions=True) if not isinstance(one, str)]
+        assert [type(one) for one in refused] == [QuotaExceeded] * 17
+        assert (await store.usage()).files == 3
 
     async def test_a_run_is_refused_when_a_quota_of_the_store_is_reached(self, store: Store):
         await complete(store, "t", "r", scope="b")

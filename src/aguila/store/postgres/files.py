@@ -17,6 +17,7 @@ PART: Final = 1024 * 1024
 _AT_ONCE = 4
 """How many rows one statement reads."""
 
+_LOCK = "SELECT pg_advisory_xact_lock(hashtext('aguila.blobs'), hashtext($1))"
 _INSERT = """
 INSERT INTO aguila.blobs (scope, blob_id, media_type, filename, size, created_at, kept)
 VALUES ($1, $2, $3, $4, $5, coalesce($6::float8, aguila.time_of(NULL)), $7)
@@ -68,6 +69,10 @@ async def put(
     """
     sql = database.sql
     if quotas is not None and await db.fetchrow(sql(_BY_ID), scope, blob.blob_id) is None:
+        # Until the end of the transaction: files that are uploaded at once would all see the usage without the others.
+        await db.execute(sql(_LOCK), f"scope {scope}")
+        if quotas.is_total:
+            await db.execute(sql(_LOCK), "total")
         used = queries.usage(await db.fetchrow(sql(queries.USAGE), scope))
         total = queries.usage(await db.fetchrow(sql(queries.USAGE), None)) if quotas.is_total else Usage()
         exceeded = quotas.find_exceeded(used, total, new=Usage(files=1, bytes=blob.size))
