@@ -432,3 +432,24 @@ async def test_a_stream_whose_last_write_is_blocked_ends_when_the_streams_close(
     await asyncio.wait_for(blocked.wait(), DEADLINE)
     assert await streams.close(0, DEADLINE)
     await asyncio.wait_for(sending, DEADLINE)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [RuntimeError, OSError])
+async def test_a_heartbeat_to_a_closed_connection_ends_the_stream(error: type[Exception]) -> None:
+    """uvloop raises RuntimeError if the connection is closed; each stream logged a traceback."""
+    agent = Held()
+    bodies = iter([{"type": "http.request", "body": json.dumps(run_input()).encode()}])
+
+    async def receive() -> Any:
+        return next(bodies, None) or await asyncio.Event().wait()
+
+    async def send(message: Any) -> None:
+        if message.get("body") == CURRENT_SSE.heartbeat:
+            raise error("the handler is closed")
+
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": headers}
+    async with App(agent, heartbeat=0.02) as app:
+        await asyncio.wait_for(app(scope, receive, send), DEADLINE)
+        agent.gate("run").open()

@@ -390,7 +390,10 @@ class EventStream:
     async def send_heartbeat(self) -> None:
         """Send a comment, if the media type has comments."""
         if self.framing.heartbeat is not None and not self._is_complete:
-            await self.write(self.framing.heartbeat)
+            try:
+                await self.write(self.framing.heartbeat)
+            except (OSError, RuntimeError):  # uvloop raises RuntimeError if the connection is closed
+                self._end(None)
 
     def end_early(self, event: bytes | None) -> None:
         """End the stream before the end of its run, with this event if it is given."""
