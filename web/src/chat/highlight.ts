@@ -9,8 +9,9 @@ const MAX_LENGTH = 50_000; // a longer text is shown without colours
 
 const C_COMMENTS = String.raw`\/\/[^\n]*|\/\*[\s\S]*?(?:\*\/|$)`;
 const HASH_COMMENTS = String.raw`(?<![\w$&])#[^\n]*`;
-const QUOTED = String.raw`"(?:\\[\s\S]|[^"\\\n])*(?:"|(?=\n)|$)|'(?:\\[\s\S]|[^'\\\n])*(?:'|(?=\n)|$)`;
-const TEMPLATE = "`(?:\\\\[\\s\\S]|[^`\\\\])*(?:`|$)";
+// A backslash may be the last character: what begins as a string must match, or each quote reads on to the end of the text.
+const QUOTED = String.raw`"(?:\\[\s\S]?|[^"\\\n])*(?:"|(?=\n)|$)|'(?:\\[\s\S]?|[^'\\\n])*(?:'|(?=\n)|$)`;
+const TEMPLATE = "`(?:\\\\[\\s\\S]?|[^`\\\\])*(?:`|$)";
 const LONG_STRINGS = String.raw`[rbfuRBFU]{0,2}(?:"""[\s\S]*?(?:"""|$)|'''[\s\S]*?(?:'''|$))`;
 const NUMBERS = String.raw`(?<![\w.])(?:0[xXbBoO][\da-fA-F_]+|\d[\d_]*(?:\.\d+)?(?:[eE][+-]?\d+)?)\w*`;
 const WORDS = String.raw`[A-Za-z_$][\w$]*`;
@@ -30,7 +31,7 @@ const LANGUAGES: { [names: string]: Language } = {
   "sql postgresql sqlite mysql": language(String.raw`--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)`, QUOTED, SQL),
   "json jsonc json5": language(C_COMMENTS, QUOTED, DATA),
   "yaml yml toml ini env properties": language(HASH_COMMENTS, QUOTED, DATA),
-  "css scss less": language(C_COMMENTS, QUOTED, "", String.raw`@[\w-]+|[\w-]+(?=\s*:)`),
+  "css scss less": language(C_COMMENTS, QUOTED, "", String.raw`@[\w-]+|(?<![\w-])[\w-]+(?=\s*:)`),
   "html xml svg vue": language(String.raw`<!--[\s\S]*?(?:-->|$)`, QUOTED, "", String.raw`<\/?[\w:-]+|\/?>`),
   "rb ruby": language(HASH_COMMENTS, QUOTED, "alias and begin break case class def do else elsif end ensure false for if in module next nil not or redo rescue retry return self super then true undef unless until when while yield"),
   "diff patch": { rule: /(?<comment>^@@.*|^(?:---|\+\+\+|diff|index) .*)|(?<added>^\+.*)|(?<removed>^-.*)/gm, keywords: new Set() },
