@@ -117,6 +117,18 @@ def lacks_kind(raw: Raw) -> bool:
     )
 
 
+def lacks_id(raw: Raw) -> bool:
+    """Return whether an object has a message without an id."""
+    messages = raw.get("messages")
+    return isinstance(messages, list) and any(isinstance(one, dict) and one.get("id") is None for one in messages)
+
+
+def has_older_null(raw: Raw) -> bool:
+    """Return whether an event has a null that only older servers send."""
+    member = {"RUN_STARTED": "parentRunId", "RUN_ERROR": "code"}.get(str(raw.get("type")))
+    return member in raw and raw[member] is None
+
+
 def operations(case: Case) -> list[Raw]:
     patches = [event.get("delta") for event in of(case, "STATE_DELTA")]
     patches += [event.get("patch", event.get("delta")) for event in of(case, "ACTIVITY_DELTA")]
