@@ -314,7 +314,7 @@ def test_a_store_in_memory_makes_no_file(folder: Path, monkeypatch: pytest.Monke
 
     def run(server: Any, sockets: list[socket.socket]) -> None:
         sockets[0].close()
-        apps.append(server.config.app)
+        apps.append(server.config.app.app)
 
     monkeypatch.chdir(folder)
     monkeypatch.setattr(uvicorn.Server, "run", run)

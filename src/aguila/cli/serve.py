@@ -106,7 +106,6 @@ def serve(
         factory=has_workers,
         workers=workers,
         reload=reload,
-        reload_dirs=[serving.folder] if reload else None,
         lifespan="on",
         http=BoundedHTTPProtocol,
         forwarded_allow_ips=forwarded_allow_ips,
@@ -116,6 +115,8 @@ def serve(
         timeout_graceful_shutdown=math.ceil(app.drain) + 10,
         timeout_worker_healthcheck=30,  # an agent may import much before its worker is ready
     )
+    if reload:
+        config.reload_dirs = [Path(serving.folder)]  # Config takes them for an app that is named by a string only
     typer.echo(welcome(serving, app, listener.getsockname()[1]))
     if app.page is not None:
         address = page_address(serving, listener.getsockname()[1])

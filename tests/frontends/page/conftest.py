@@ -108,5 +108,5 @@ def watch(page: Page, url: str, console: list[str]) -> None:
     page.on("filechooser", lambda _: None)
     page.on("console", lambda message: console.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: console.append(f"pageerror: {error}"))
-    allowed = (url.partition("#")[0].rstrip("/"), "blob:")
+    allowed = ("/".join(url.split("/")[:3]), "blob:")
     page.on("request", lambda request: request.url.startswith(allowed) or console.append(f"request: {request.url}"))
