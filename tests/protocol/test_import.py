@@ -56,7 +56,6 @@ def test_the_wire_types_import_in_under_a_third_of_the_official_ones() -> None:
     ("code", "package", "extra"),
     [
         ("from aguila import App", "python_multipart", "server"),
-        ("from aguila import App", "jsonschema_rs", "server"),
         ("from aguila import Client; Client('http://localhost')", "httpx2", "client"),
     ],
 )
