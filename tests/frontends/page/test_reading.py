@@ -172,3 +172,57 @@ def test_markdown_that_nests_too_deep_is_shown_as_plain_text(
     chat.is_idle()
     expect(chat.page.get_by_text("the bottom")).to_have_text(re.compile(r"^(> ){3000}the bottom$"))
     expect(chat.page.locator(".markdown strong")).to_have_text(["deep", "deep"])
+
+
+LONG_LINK = "https://files.example/report?signature=" + "a1_b2__" * 150 + "end"
+
+LONG_WORDS = f"""plain x{"*b*" * 300} end
+
+{"_a__b" * 13_000}
+
+[the report]({LONG_LINK}) and {LONG_LINK}
+
+A *short* word, https://short.example and {"漢字" * 400}**強**{"漢字" * 400}.
+
+`{"inline" * 100}`
+
+```text
+{"*data*" * 500}
+```
+"""
+
+
+async def answers_with_long_words(run: Run) -> None:
+    await run.say(LONG_WORDS)
+
+
+def test_a_word_of_500_characters_is_drawn_as_plain_text_unless_it_is_a_link_or_code(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    chat = open_page(serve(App(answers_with_long_words, allow_anonymous=True, page=True)))
+    chat.write("go")
+    chat.is_idle()
+    markdown = chat.page.locator(".markdown").last
+    expect(markdown.get_by_text("plain x")).to_have_text(re.compile(r"^plain x(\*b\*){300} end$"))
+    expect(markdown.locator("em")).to_have_text(["short"])
+    expect(markdown.locator("strong")).to_have_text(["強"])
+    links = markdown.locator("a")
+    expect(links).to_have_text(["the report", LONG_LINK, "https://short.example"])
+    assert [link.get_attribute("href") for link in links.all()] == [LONG_LINK, LONG_LINK, "https://short.example"]
+    expect(markdown.locator(":not(pre) > code")).to_have_text(["inline" * 100])
+    expect(markdown.locator("pre code")).to_have_text("*data*" * 500)
+
+
+async def answers_with_unclosed_emphasis(run: Run) -> None:
+    await run.say("before *this* " + "_a__b\n" * 5_000 + "after *that*")
+
+
+def test_emphasis_that_is_begun_thousands_of_times_and_never_ends_is_plain_text(
+    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+) -> None:
+    chat = open_page(serve(App(answers_with_unclosed_emphasis, allow_anonymous=True, page=True)))
+    chat.write("go")
+    chat.is_idle()
+    paragraph = chat.page.locator(".markdown p").last
+    expect(paragraph).to_contain_text("after *that*")  # the search for the ends of emphasis is bounded
+    expect(paragraph.locator("em")).to_have_text(["this"])

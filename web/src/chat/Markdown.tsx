@@ -1,13 +1,54 @@
 /** Markdown of the agent as sanitised HTML. */
 
 import DOMPurify from "dompurify";
-import { Marked, type Token } from "marked";
+import { Marked, type Token, Tokenizer, type Tokens } from "marked";
 import { memo } from "preact/compat";
 import { CopyButton } from "./CopyButton";
 import { highlight } from "./highlight";
 
+/** An ASCII word from 500 characters on, in time that is linear in it: marked tries each part of a word as an email address. Links may be longer. */
+const LONG_WORD = /^(?:(?![*_~("']*(?:[[<!`]|https?:\/\/))[!-~]{500}|[!-~]{4096})[!-~]*/;
+
+/** Characters that the searches for the ends of emphasis may read in one text. marked reads to the end of the paragraph for each beginning. */
+const EMPHASIS_BUDGET = 2_000_000;
+
+/** Finds emphasis as marked does, until the budget is spent. The rest is text. */
+class BoundedTokenizer extends Tokenizer {
+  private budget = 0;
+
+  reset(): void {
+    this.budget = EMPHASIS_BUDGET;
+  }
+
+  override emStrong(src: string, masked: string, previous = ""): Tokens.Em | Tokens.Strong | undefined {
+    return this.charge(src, () => super.emStrong(src, masked, previous));
+  }
+
+  override del(src: string, masked: string, previous = ""): Tokens.Del | undefined {
+    return this.charge(src, () => super.del(src, masked, previous));
+  }
+
+  private charge<T extends Token>(src: string, find: () => T | undefined): T | undefined {
+    if (!/^[*_~]/.test(src) || this.budget <= 0) return undefined;
+    const token = find();
+    this.budget -= token?.raw.length ?? src.length;
+    return token;
+  }
+}
+
+const tokenizer = new BoundedTokenizer();
 const marked = new Marked({
   gfm: true,
+  extensions: [
+    {
+      name: "longWord",
+      level: "inline",
+      tokenizer(src) {
+        const raw = LONG_WORD.exec(src)?.[0];
+        return raw === undefined ? undefined : { type: "text", raw, text: raw, escaped: false };
+      },
+    },
+  ],
   renderer: {
     // Nothing is loaded from other hosts: an image is a link to it.
     image({ href, text }) {
@@ -22,6 +63,13 @@ const marked = new Marked({
     },
   },
 });
+
+marked.setOptions({ tokenizer });
+
+function lex(text: string): Token[] {
+  tokenizer.reset();
+  return marked.lexer(text);
+}
 
 DOMPurify.addHook("afterSanitizeAttributes", (node) => {
   if (node.tagName === "A") {
@@ -43,7 +91,7 @@ const ALLOWED = {
 
 /** Draw Markdown, block by block: while a text grows, only its last block is drawn again. */
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
-  const tokens = tryTo(() => marked.lexer(text));
+  const tokens = tryTo(() => lex(text));
   if (tokens === null) return <PlainText text={text} />;
   return (
     <div class="markdown">
@@ -93,7 +141,7 @@ function CodeBlock({ language, code }: { language: string; code: string }) {
 
 /** Convert Markdown to HTML that executes and loads nothing. */
 export function toHtml(text: string): string {
-  return tryTo(() => sanitise(marked.parse(text, { async: false }))) ?? escape(text);
+  return tryTo(() => sanitise(marked.parser(lex(text)))) ?? escape(text);
 }
 
 function sanitise(html: string): string {
