@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from aguila_process import AguilaProcess
 from chat_page import ChatPage
+from faults.cutting_proxy import CuttingProxy
 from frontends_matrix import CHROMIUM_FLAGS
 from inspector_page import InspectedThread
 from navigation import Places
@@ -66,7 +67,14 @@ def serve() -> Iterator[Callable[[Any], str]]:
 
 
 @pytest.fixture
-def open_page(built_page: None, serve: object, browser: Browser) -> Iterator[Callable[..., ChatPage]]:
+def cut(serve: object) -> Iterator[Callable[[str], CuttingProxy]]:
+    """Put a proxy that can cut connections before a server, until the pages are closed."""
+    with ExitStack() as proxies:
+        yield lambda url: proxies.enter_context(CuttingProxy(url, lambda: None))
+
+
+@pytest.fixture
+def open_page(built_page: None, serve: object, cut: object, browser: Browser) -> Iterator[Callable[..., ChatPage]]:
     """Open the page of a server in a browser of its own. Its console must stay clean to the end of the test."""
     contexts: list[BrowserContext] = []
     console: list[str] = []

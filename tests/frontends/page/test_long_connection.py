@@ -57,18 +57,18 @@ def test_a_message_that_is_sent_without_a_server_arrives_once_when_it_is_back(
 
 
 def test_connections_that_break_lose_and_repeat_nothing(
-    server: AguilaProcess, open_page: Callable[..., ChatPage]
+    server: AguilaProcess, cut: Callable[[str], CuttingProxy], open_page: Callable[..., ChatPage]
 ) -> None:
-    with CuttingProxy(server.url, lambda: None) as proxy:
-        chat = open_page(proxy.url)
-        chat.write("slow please")
-        for last in (5, 20, 60):
-            chat.sees(" ".join(map(str, range(1, last + 1))))
-            proxy.cut_now()
-        chat.sees(" ".join(map(str, range(1, 80))))
-        chat.stop()
-        chat.is_idle()
-        chat.console.clear()
+    proxy = cut(server.url)
+    chat = open_page(proxy.url)
+    chat.write("slow please")
+    for last in (5, 20, 60):
+        chat.sees(" ".join(map(str, range(1, last + 1))))
+        proxy.cut_now()
+    chat.sees(" ".join(map(str, range(1, 80))))
+    chat.stop()
+    chat.is_idle()
+    chat.console.clear()
 
 
 def test_a_thread_that_is_deleted_elsewhere_is_gone(server: AguilaProcess, open_page: Callable[..., ChatPage]) -> None:

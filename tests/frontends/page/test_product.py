@@ -124,7 +124,7 @@ def test_a_visitor_signs_in_at_the_login_of_the_app_and_comes_back(
 
 
 def test_a_visitor_who_is_signed_out_during_a_run_is_told_that_alone_and_the_run_goes_on_after_signing_in(
-    serve: Callable[[Any], str], open_page: Callable[..., ChatPage]
+    serve: Callable[[Any], str], cut: Callable[[str], CuttingProxy], open_page: Callable[..., ChatPage]
 ) -> None:
     gate = Gate()
 
@@ -134,30 +134,30 @@ def test_a_visitor_who_is_signed_out_during_a_run_is_told_that_alone_and_the_run
         await run.say("Two.")
 
     url = serve(App(waits, authenticate=by_cookie, page=Page(login="/login")))
-    with CuttingProxy(url, lambda: None) as proxy:
-        chat = open_page(f"{proxy.url}/healthz")
-        context, page = chat.page.context, chat.page
-        context.add_cookies([{"name": "user", "value": "ada", "url": proxy.url}])
-        page.goto(proxy.url)
-        chat.write("go")
-        chat.sees("One.")
-        proxy.budget = lambda: -1
-        proxy.cut_now()
-        expect(page.get_by_role("status")).to_contain_text("The server cannot be reached.")
-        context.clear_cookies()
-        proxy.budget = lambda: None
-        signed_out = page.get_by_role("alert").filter(has_text="You have been signed out.")
-        expect(signed_out).to_be_visible()
-        expect(page.get_by_role("status")).to_have_count(0)
-        expect(chat.messages()).not_to_contain_text("Working…")
-        context.add_cookies([{"name": "user", "value": "ada", "url": proxy.url}])  # as the login in another tab does
-        page.evaluate("dispatchEvent(new Event('focus'))")
-        expect(signed_out).to_have_count(0)
-        chat.sees("Working…")
-        gate.open()
-        chat.sees("Two.")
-        chat.is_idle()
-        chat.console.clear()
+    proxy = cut(url)
+    chat = open_page(f"{proxy.url}/healthz")
+    context, page = chat.page.context, chat.page
+    context.add_cookies([{"name": "user", "value": "ada", "url": proxy.url}])
+    page.goto(proxy.url)
+    chat.write("go")
+    chat.sees("One.")
+    proxy.budget = lambda: -1
+    proxy.cut_now()
+    expect(page.get_by_role("status")).to_contain_text("The server cannot be reached.")
+    context.clear_cookies()
+    proxy.budget = lambda: None
+    signed_out = page.get_by_role("alert").filter(has_text="You have been signed out.")
+    expect(signed_out).to_be_visible()
+    expect(page.get_by_role("status")).to_have_count(0)
+    expect(chat.messages()).not_to_contain_text("Working…")
+    context.add_cookies([{"name": "user", "value": "ada", "url": proxy.url}])  # as the login in another tab does
+    page.evaluate("dispatchEvent(new Event('focus'))")
+    expect(signed_out).to_have_count(0)
+    chat.sees("Working…")
+    gate.open()
+    chat.sees("Two.")
+    chat.is_idle()
+    chat.console.clear()
 
 
 @pytest.mark.parametrize("login", ["/login", None])

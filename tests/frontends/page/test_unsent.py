@@ -104,7 +104,8 @@ def test_another_user_of_the_tab_sees_no_draft_and_no_waiting_message(site: Site
     expect(chat.page.get_by_text("No threads yet.")).to_be_visible()
     expect(chat.composer()).to_have_value("")
     assert "secret" not in chat.page.evaluate("JSON.stringify({...sessionStorage})")
-    chat.page.goto(f"{site.url}/chat/#/chat/{thread}")
+    with chat.page.expect_console_message(lambda message: " 404 " in message.text):  # it is not a thread of bob's
+        chat.page.goto(f"{site.url}/chat/#/chat/{thread}")
     expect(chat.composer()).to_have_value("")
     expect(waiting).to_have_count(0)
 
