@@ -141,4 +141,4 @@ node:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers web/node_modules src/aguila/server/page/assets $(NODE_DIRS:%=%/node_modules) examples/frontends/*/node_modules examples/frontends/*/dist dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers web/node_modules src/aguila/server/frontends/page/assets $(NODE_DIRS:%=%/node_modules) examples/frontends/*/node_modules examples/frontends/*/dist dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

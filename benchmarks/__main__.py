@@ -1,8 +1,8 @@
 """``python -m benchmarks [part ...]``: run the parts, print a table, write ``results.md``.
 
 A part is a module of this package with ``rows()``. A row has a ``name``, ``ours`` and ``peer`` in the same unit (more
-is better), the ``peer_name``, the ratio we must reach (``floor``) and the one we want (``goal``); or a single
-``value`` with ``most`` as its bound. Ratios below their floor make the command fail; absolute numbers on a shared
+is better), the ``peer_name`` and the ratio that we must reach (``floor``); or a single ``value`` with ``most`` as its
+bound. Ratios below their floor make the command fail; above it the simpler code wins. Absolute numbers on a shared
 machine are noise.
 """
 
@@ -56,7 +56,6 @@ def cells(row: dict[str, Any]) -> list[str]:
             "",
             "",
             bound,
-            "",
             spread,
             "" if is_met(row) else "MISSED",
         ]
@@ -66,7 +65,6 @@ def cells(row: dict[str, Any]) -> list[str]:
         f"{number(row['peer'])} ({row['peer_name']})",
         f"{found:.1f}x",
         f"{row['floor']}x" if "floor" in row else "none",
-        f"{row['goal']}x" if "goal" in row else "",
         spread,
         "" if is_met(row) else "MISSED",
     ]
@@ -77,7 +75,7 @@ def main(wanted: list[str]) -> int:
     if unknown:
         print(f"no such part: {', '.join(sorted(unknown))}; there are {', '.join(PARTS)}", file=sys.stderr)
         return 2
-    head = ["what", "ours", "peer", "ratio", "floor", "goal", "spread", ""]
+    head = ["what", "ours", "peer", "ratio", "floor", "spread", ""]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     missed: list[str] = []
     parts = [importlib.import_module(f"benchmarks.{part}") for part in wanted or PARTS]  # one may lack a package

@@ -264,10 +264,9 @@ def rows() -> list[dict[str, Any]]:
                 "peer": rate["httpx_sse"],
                 "peer_name": PEER,
                 "unit": "events/s of CPU",
-                "goal": 1.5 if is_bound_by_httpx2 else 5 if way == "one" else 4,
                 "spread": (max(best[mine, way]) - min(best[mine, way])) / max(best[mine, way]),
             }
-            out.append(row if kind == "sync" else {**row, "floor": 1.2 if is_bound_by_httpx2 else 3})
+            out.append(row if kind == "sync" else {**row, "floor": 1.2 if is_bound_by_httpx2 else 1.5})
         for kind in ("httpx2", "aiohttp"):
             shared = {"ours": rate[f"ours_{kind}"], "unit": "events/s of CPU"}
             bare = {"peer": rate[f"bare_{kind}"], "peer_name": f"{kind} alone, nothing parsed"}

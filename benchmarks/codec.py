@@ -135,7 +135,6 @@ def rows() -> list[dict[str, Any]]:
                 lambda theirs=theirs: official_encoder.encode(theirs).encode(),
                 peer_name="official EventEncoder",
                 floor=12,
-                goal=25,
             )
         )
     for name, event in EVENTS:
@@ -148,7 +147,6 @@ def rows() -> list[dict[str, Any]]:
                 lambda data=data: official_events.validate_json(data),
                 peer_name="official TypeAdapter(Event)",
                 floor=DECODE_FLOORS.get(name, 3),
-                goal=6,
             )
         )
     value = run_input(200)
@@ -161,7 +159,6 @@ def rows() -> list[dict[str, Any]]:
             lambda: theirs.model_dump_json(by_alias=True).encode(),
             peer_name="official model",
             floor=12,
-            goal=25,
         )
     )
     found.append(
@@ -171,7 +168,6 @@ def rows() -> list[dict[str, Any]]:
             lambda: official_input.validate_json(data),
             peer_name="official TypeAdapter",
             floor=3,
-            goal=6,
         )
     )
     batch = [EVENTS[0][1]] * BATCH

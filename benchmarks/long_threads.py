@@ -38,7 +38,7 @@ from aguila.protocol import (
     TextPart,
     UserMessage,
 )
-from aguila.server.history.branch_reducer import HistoryMode
+from aguila.server.config.options import HistoryMode
 from aguila.store import MemoryStore, SQLiteStore, Store
 
 TURNS = 400

@@ -18,8 +18,8 @@ from typing import Any
 from aguila import App
 from aguila.codec import encode
 from aguila.protocol import RunAgentInput, UserMessage
-from aguila.server import Limits
-from aguila.server.access.authentication import ANONYMOUS
+from aguila.server import Limits, Quota
+from aguila.server.http.access import ANONYMOUS
 from aguila.store import MemoryStore, MetadataFilter, NewRun, RunEnd, SQLiteStore, Store, ThreadUpdate
 
 MANY = 100_000
@@ -132,7 +132,7 @@ OPERATIONS: dict[str, Operation] = {
 async def filled(store: Store, threads: int) -> AsyncIterator[App]:
     await store.open()
     await fill(store, threads)
-    limits = Limits(anonymous_threads=None, threads_per_peer=None)  # the quotas would refuse one more thread
+    limits = Limits(anonymous=Quota(), per_address=Quota())  # the quotas would refuse one more thread
     app = App(agent, store=store, allow_anonymous=True, limits=limits)
     try:
         yield app

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from aguila import App, Run
 from aguila.codec.jsonl import JSONArrayEncoder, encode_lines, read_events
 from aguila.protocol import Event
+from aguila.server import Sends
 from aguila.store import MemoryStore
 from aguila.stream import consume
 from aguila.testing import client_for
@@ -22,7 +23,7 @@ async def agent(run: Run):
 
 def new_app() -> App:
     return App(
-        agent, store=MemoryStore(), echo_input=True
+        agent, store=MemoryStore(), sends=Sends(echo_input=True)
     )  # RUN_STARTED then has the user's messages, which no other event has
 
 

@@ -7,6 +7,7 @@ import asyncio
 
 from aguila import App, AsyncClient, Run
 from aguila.protocol import Event
+from aguila.server import Sends
 from aguila.store import MemoryStore
 from aguila.stream import Lineage
 from aguila.testing import client_for
@@ -23,7 +24,7 @@ async def visit(client: AsyncClient, city: str, run_id: str, parent: str | None 
 
 
 async def main() -> None:
-    app = App(agent, store=MemoryStore(), history="server", echo_input=True)
+    app = App(agent, store=MemoryStore(), history="server", sends=Sends(echo_input=True))
     async with client_for(app) as client:
         log = await visit(client, "Lisbon", "r1")
         log += await visit(client, "Oslo", "r2")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WEB = ROOT / "web"
-ASSETS = ROOT / "src" / "aguila" / "server" / "page" / "assets"
+ASSETS = ROOT / "src" / "aguila" / "server" / "frontends" / "page" / "assets"
 STAMP = ASSETS / "sources.sha256"
 MISSING_NPM = "npm not found: the page is not built. Install Node 20.19 or later, then run `make web`."
 

@@ -1,4 +1,4 @@
-"""Draw the tables of aguila.stream into ARCHITECTURE.md, between the diagram markers.
+"""Draw the tables of aguila.stream into docs/sequences.md, between the diagram markers.
 
 python scripts/diagrams.py           write the diagrams
 python scripts/diagrams.py --check   check that they are current (exit 1 if not)
@@ -21,7 +21,7 @@ from aguila.stream.verification.rules import (
     wire_name,
 )
 
-DOCUMENT = Path(__file__).parents[1] / "ARCHITECTURE.md"
+DOCUMENT = Path(__file__).parents[1] / "docs" / "sequences.md"
 BEGIN, END = "<!-- diagrams:begin -->", "<!-- diagrams:end -->"
 
 
@@ -106,18 +106,18 @@ def producer_rule_table() -> str:
 
 def section() -> str:
     parts = [
-        "### Runs",
+        "## Runs",
         run_diagram(),
         run_refusals(),
-        "### Items within a run",
+        "## Items within a run",
         "Items of all kinds may overlap. RUN_ERROR ends all of them. Before RUN_FINISHED each must be closed; a writer"
         " closes them in the order of this table.",
         item_diagram(),
         item_refusals(),
-        "### Chunks",
+        "## Chunks",
         "One lane per owner, at most one chunked item per lane. An event that is in no row ends no item.",
         chunk_tables(),
-        "### Rules for producers",
+        "## Rules for producers",
         "Checked only with `producer=True`. `EventWriter` keeps them.",
         producer_rule_table(),
     ]

@@ -3,7 +3,7 @@ import { defineConfig } from "vite";
 export default defineConfig({
   base: "./",
   build: {
-    outDir: "../src/aguila/server/page/assets",
+    outDir: "../src/aguila/server/frontends/page/assets",
     emptyOutDir: true,
     assetsDir: "_page",
     assetsInlineLimit: 0, // the policy allows no data: URL

@@ -19,14 +19,16 @@
     ├── ToolRoundsExceeded       the agent called tools in too many rounds: .rounds
     ├── OutcomeUnknown           an effect was begun, and how it ended is not recorded: .key
     ├── StoreError               the store refused or failed
-    │   ├── ThreadBusy           the thread has another active run: .run
-    │   ├── TooManyRuns          the scope has reached its limit of active runs
-    │   ├── RunExists            the run id is already used on this thread: .run
-    │   ├── AgentMismatch        the thread belongs to another agent: .agent
+    │   ├── StoreRefusal         the run cannot begin, although the store works
+    │   │   ├── ThreadBusy       the thread has another active run: .run
+    │   │   ├── TooManyRuns      the scope has reached its limit of active runs
+    │   │   ├── QuotaExceeded    the scope or the store holds as much as a quota allows: .quota
+    │   │   ├── RunExists        the run id is already used on this thread: .run
+    │   │   ├── AgentMismatch    the thread belongs to another agent: .agent
+    │   │   ├── ThreadMoved      the thread has changed since the run was planned: plan it again
+    │   │   └── InterruptTaken   another run has answered the interrupt, or is answering it: .interrupt_id
     │   ├── StaleLease           the run was ended or taken over by another owner
     │   ├── ThreadExists         the thread to restore exists: delete it, or replace it
-    │   ├── ThreadMoved          the thread has changed since the run was planned: plan it again
-    │   ├── InterruptTaken       another run has answered the interrupt, or is answering it: .interrupt_id
     │   ├── NotFound             no such thread, run or file in this scope
     │   ├── CursorExpired        the log does not have the events after the cursor
     │   └── StoreUnavailable     the disk is full, the database is locked, or the store is closed
@@ -289,7 +291,11 @@ class StoreError(AguilaError):
     """The store refused an operation, or could not execute it. The operation had no effect."""
 
 
-class ThreadBusy(StoreError):
+class StoreRefusal(StoreError):
+    """The store does not begin a run now. It works, and may begin another one."""
+
+
+class ThreadBusy(StoreRefusal):
     """The thread has an active run, and a thread runs one at a time. ``run`` is the record of that run."""
 
     def __init__(self, message: str, *, run: Any) -> None:
@@ -297,11 +303,11 @@ class ThreadBusy(StoreError):
         self.run = run
 
 
-class TooManyRuns(StoreError):
+class TooManyRuns(StoreRefusal):
     """The scope has reached its limit of active runs, in all processes that share the store."""
 
 
-class QuotaExceeded(StoreError):
+class QuotaExceeded(StoreRefusal):
     """A scope, or the store, holds as much as a quota allows. ``quota`` is the quota: a field of ``store.Quotas``."""
 
     def __init__(self, message: str, *, quota: str) -> None:
@@ -309,7 +315,7 @@ class QuotaExceeded(StoreError):
         self.quota = quota
 
 
-class RunExists(StoreError):
+class RunExists(StoreRefusal):
     """The run id was used on this thread before (ENV-11). ``run`` is the record of that run."""
 
     def __init__(self, message: str, *, run: Any) -> None:
@@ -317,7 +323,7 @@ class RunExists(StoreError):
         self.run = run
 
 
-class AgentMismatch(StoreError):
+class AgentMismatch(StoreRefusal):
     """The thread belongs to another agent. ``agent`` is the name of that agent."""
 
     def __init__(self, message: str, *, agent: str) -> None:
@@ -329,7 +335,7 @@ class StaleLease(StoreError):
     """The run has ended or belongs to another owner now. Writes of the old owner are refused."""
 
 
-class InterruptTaken(StoreError):
+class InterruptTaken(StoreRefusal):
     """An interrupt can be answered once. Another run has answered it, or is answering it."""
 
     def __init__(self, message: str, *, interrupt_id: str) -> None:
@@ -341,7 +347,7 @@ class ThreadExists(StoreError):
     """A thread cannot be restored from an archive, because the store has a thread with this id."""
 
 
-class ThreadMoved(StoreError):
+class ThreadMoved(StoreRefusal):
     """The thread has changed since the run was planned. Check again whether and how the run may start (INT-15)."""
 
 

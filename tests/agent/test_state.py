@@ -13,7 +13,6 @@ from waiting import wait_until_async
 
 from aguila.agent import output as output_module
 from aguila.agent import state as shared_state
-from aguila.agent import state_sampler
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import StateDeltaEvent, StateSnapshotEvent
 from aguila.stream.json_values import json_equal
@@ -283,7 +282,7 @@ def test_the_pause_between_comparisons_grows_while_nothing_changes(monkeypatch: 
         def cancel(self) -> None: ...
 
     loop = Loop()
-    monkeypatch.setattr(state_sampler.asyncio, "get_running_loop", lambda: loop)
+    monkeypatch.setattr(shared_state.asyncio, "get_running_loop", lambda: loop)
 
     class Out:
         """A replacement for the output of a run."""
@@ -301,7 +300,7 @@ def test_the_pause_between_comparisons_grows_while_nothing_changes(monkeypatch: 
 
     out: Any = Out()
     out.state.value["n"] = 0
-    state_sampler.StateSampler(out)
+    shared_state.StateSampler(out)
     loop.next()
     for _ in range(6):
         loop.next()
@@ -339,7 +338,7 @@ async def test_a_state_that_is_not_json_while_the_agent_waits_fails_the_run_at_i
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sampled: list[None] = []
-    real = output_module.OutputMapper.sample_state
+    real = output_module.Output.sample_state
 
     def sample(self: Any) -> bool:
         sampled.append(None)
@@ -353,7 +352,7 @@ async def test_a_state_that_is_not_json_while_the_agent_waits_fails_the_run_at_i
         await wait_until_async(lambda: sampled)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(output_module.OutputMapper, "sample_state", sample)
+        patch.setattr(output_module.Output, "sample_state", sample)
         outcome = await thread.run(agent)
     assert outcome.ending.outcome == "error"
     assert "/n" in caplog.text

@@ -175,7 +175,7 @@ def test_every_spelling_of_a_listed_host_is_passed_on() -> None:
     for host in ("127.0.0.1", "127.1:9000", "2130706433", "[::1]", "[0::1]:80", "MinIO:9000", "10.5"):
         assert allowed.find_url_problem(f"http://{host}/a") is None, host
     for host in ("127.0.0.2", "localhost", "10.0.0.6", "example.com", "[::ffff:127.0.0.1]"):
-        assert "add it with allowed_media" in str(allowed.find_url_problem(f"http://{host}/a")), host
+        assert "add it with AllowedMedia" in str(allowed.find_url_problem(f"http://{host}/a")), host
 
 
 def test_hosts_below_a_domain() -> None:

@@ -21,19 +21,20 @@ import pytest
 import uvicorn
 from processes import forked
 from processes.commands import Command, aguila_serve
-from serving import REPOSITORY, check_valid, text_of, types
+from serving import REPOSITORY, Held, check_valid, text_of, types
 from typer.testing import CliRunner
 from waiting import DEADLINE, wait_until
 
+from aguila import server
 from aguila.cli import serve
 from aguila.cli.commands import commands
 from aguila.cli.demo import FEATURES
-from aguila.cli.options.serve import APP_OPTIONS
+from aguila.cli.options.serve import APP_OPTIONS, REMOVED
 from aguila.cli.options.serve import serve as serve_command
-from aguila.server import App, Limits
-from aguila.server.copilotkit.mount import DEFAULT_PATH
-from aguila.server.front_ends import FrontEnd, front_end_options
-from aguila.server.page.files import PageFiles
+from aguila.server import App
+from aguila.server.frontends.copilotkit.front_end import DEFAULT_PATH
+from aguila.server.frontends.options import FrontEnd, front_end_options
+from aguila.server.frontends.page.files import PageFiles
 from aguila.store import MemoryStore, Retention
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -103,7 +104,9 @@ def test_a_store_that_cannot_be_is_said_so(folder: Path) -> None:
 
 
 def test_an_app_is_served_as_it_is(folder: Path) -> None:
-    (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent, name='whole')\n")
+    (folder / "whole.py").write_text(
+        "import aguila, mine\napp = aguila.App(mine.agent, capabilities={'identity': {'name': 'whole'}})\n"
+    )
     with aguila_serve(folder, "whole:app") as server:
         assert text_of(server.events()) == "Hello from here"
         assert server.get("/capabilities").json()["identity"] == {"name": "whole"}
@@ -129,39 +132,16 @@ def test_a_copilotkit_page_is_served_and_its_settings_are_printed(folder: Path) 
 
 GIVEN: dict[str, tuple[str, Any]] = {
     "store": ("x.db", None),
-    "durability": ("power", "power"),
-    "store_patience": ("6.5", 6.5),
-    "name": ("eagle", "eagle"),
     "history": ("server", "server"),
     "busy": ("queue", "queue"),
-    "on_disconnect": ("cancel", "cancel"),
-    "disconnect_grace": ("1.5", 1.5),
-    "heartbeat": ("2.5", 2.5),
-    "lease": ("3.5", 3.5),
     "drain": ("4.5", 4.5),
-    "cancel_grace": ("5.5", 5.5),
+    "keep_seconds": ("1005", Retention(max_age=1005.0)),
     "allowed_host": ("a.example", ["a.example"]),
     "cors_origin": ("http://a", ["http://a"]),
     "header": ("x-trace", ["x-trace"]),
-    "allow_system_messages": ("", True),
-    "unknown_history": ("drop", "drop"),
-    "state_key": ("draft", ["draft"]),
-    "echo_input": ("", True),
-    "undeclared_peers": ("subagents", "subagents"),
-    "merge_deltas": ("", True),
     "copilotkit": ("", True),
     "copilotkit_path": ("/kit", "/kit"),
     "langgraph_interrupts": ("", True),
-    "max_body": ("1001", 1001),
-    "max_upload": ("1002", 1002),
-    "max_runs": ("1003", 1003),
-    "max_runs_per_scope": ("1004", 1004),
-    "max_run_seconds": ("1011", 1011.0),
-    "max_stored_bytes": ("1010", 1010),
-    "keep_seconds": ("1005", 1005.0),
-    "keep_threads": ("1006", 1006),
-    "keep_bytes": ("1007", 1007),
-    "compact_after": ("1008", 1008.0),
     "page": ("", True),
     "debug": ("", True),
 }
@@ -203,34 +183,24 @@ def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, mon
     assert plain == {
         "store": str(folder / "aguila.db"),
         "allow_anonymous": True,
-        "limits": Limits(),
         "allowed_hosts": local,
         "page": True,
     }
     assert full.pop("store") == str(folder / "x.db")
     assert full.pop("allow_anonymous") is True
     assert full.pop("allowed_hosts") == [*local, "a.example"]
-    assert full.pop("limits") == Limits(
-        body=1001, upload=1002, runs=1003, runs_per_scope=1004, anonymous_bytes=1010, run_seconds=1011.0
-    )
-    assert full.pop("retention") == Retention(max_age=1005.0, max_threads=1006, max_bytes=1007, compact_after=1008.0)
     assert full == {
-        APP_OPTIONS[option]: value
-        for option, (_, value) in GIVEN.items()
-        if "." not in APP_OPTIONS[option] and option not in ("store", "allowed_host")
+        APP_OPTIONS[option]: value for option, (_, value) in GIVEN.items() if option not in ("store", "allowed_host")
     }
 
 
 def test_what_the_help_calls_a_default_is_the_default_of_an_app() -> None:
     of_app = {name: one.default for name, one in inspect.signature(App).parameters.items()}
-    limits = Limits()
     for option, one in inspect.signature(serve_command).parameters.items():
         name = APP_OPTIONS.get(option, "store")
-        if name.startswith("limits."):
-            assert one.default == getattr(limits, name.removeprefix("limits.")), option
-        elif option == "copilotkit_path":
+        if option == "copilotkit_path":
             assert one.default == DEFAULT_PATH  # that of copilotkit=True
-        elif name != "store" and "." not in name:
+        elif name != "store":
             assert one.default == (of_app[name] or None) or one.default == of_app[name], option
 
 
@@ -257,10 +227,30 @@ def test_an_option_beside_for_wins(folder: Path, monkeypatch: pytest.MonkeyPatch
     assert (options["copilotkit"], options["langgraph_interrupts"]) == ("/kit", True)
 
 
-def test_an_option_that_is_gone_names_its_new_place(folder: Path) -> None:
-    done = CliRunner().invoke(commands, ["serve", "--one-text-at-a-time"])
+OPTIONS = """target host port workers reload json_logs debug store history busy drain keep_seconds allowed_host
+cors_origin header upstream_header copilotkit copilotkit_path langgraph_interrupts page open front_end log_level
+forwarded_allow_ips"""
+
+
+def test_the_command_has_24_options() -> None:
+    options = [name for name in inspect.signature(serve_command).parameters if name != "context"]
+    assert (sorted(options), len(options)) == (sorted(OPTIONS.split()), 24)
+
+
+@pytest.mark.parametrize("option", REMOVED)
+@pytest.mark.parametrize("value", [" 1", "=1"])
+def test_an_option_that_is_gone_names_its_new_place(option: str, value: str) -> None:
+    done = CliRunner().invoke(commands, ["serve", *f"{option}{value}".split()], env={"COLUMNS": "200"})
     assert done.exit_code == 2
-    assert "--undeclared-peers parallel" in " ".join(done.output.replace("│", " ").split())
+    assert f"{option} is gone; use {REMOVED[option]}" in " ".join(done.output.replace("│", " ").split())
+
+
+@pytest.mark.parametrize("place", REMOVED.values())
+def test_the_new_place_of_an_option_exists(place: str) -> None:
+    if place.startswith("App("):
+        names = {name: getattr(server, name) for name in server.__all__} | {"Retention": Retention}
+        options = eval(place.removesuffix(" for parallel texts").replace("App(", "dict(", 1), names)
+        App(Held(), **options)
 
 
 def test_for_lists_the_front_ends_that_it_knows(folder: Path) -> None:
@@ -635,7 +625,7 @@ def test_help_is_readable_at_110_columns(monkeypatch: pytest.MonkeyPatch) -> Non
             # A line that is broken early, before another one of the same paragraph, comes from the source.
             assert not after or not line or len(line) + len(after.split()[0]) > 90 or line.endswith((".", "]")), line
     output = CliRunner().invoke(commands, ["serve", "--help"]).output
-    panels = ["Server", "Threads and retention", "Runs", "Access and input", "Limits"]
+    panels = ["Server", "Threads and retention", "Runs", "Access and input", "Front ends"]
     assert [panel for panel in panels if f"─ {panel} ─" in output] == panels
 
 

@@ -44,6 +44,29 @@ def test_exported_and_imported_threads_are_the_same_through_the_api(demo: Demo, 
         assert got == {path: value for path, value in expected.items() if path != "/threads"}
 
 
+def test_the_store_is_that_of_the_environment_as_for_serve(
+    demo: Demo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, expected, _ = demo
+    expected_lines = len(expected["/threads"])
+    (tmp_path / "location").write_text(f"{source}\n")
+    monkeypatch.setenv("AGUILA_STORE_FILE", str(tmp_path / "location"))
+    assert len(aguila("threads", "list").stdout.splitlines()) == expected_lines
+    assert aguila("store", "check").exit_code == 0
+    monkeypatch.setenv("AGUILA_STORE", str(source))
+    done = aguila("threads", "list")
+    assert (done.exit_code, done.stderr) == (
+        2,
+        "aguila: AGUILA_STORE and AGUILA_STORE_FILE are both set; set one of them\n",
+    )
+    monkeypatch.delenv("AGUILA_STORE_FILE")
+    for command in (("threads", "export"), ("store", "stats")):
+        monkeypatch.setenv("AGUILA_STORE", str(source))
+        assert aguila(*command).exit_code == 0
+    monkeypatch.setenv("AGUILA_STORE", "nowhere.db")
+    assert len(aguila("threads", "list", "--store", source).stdout.splitlines()) == expected_lines
+
+
 def test_threads_are_listed_shown_and_deleted(demo: Demo, tmp_path: Path) -> None:
     source, expected, _ = demo
     store = tmp_path / "copy.db"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -59,7 +60,7 @@ def workers_of(server: Command) -> set[int]:
 def is_alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # it ended, before or while the file was read
         return False
 
 
@@ -67,6 +68,8 @@ def test_a_worker_that_drains_leaves_new_connections_to_its_siblings(folder: Pat
     with aguila_serve(folder, "mine:agent", "--workers", "2", "--drain", "60", "--store", "x.db") as server:
         wait_until(lambda: len(workers_of(server)) == 2)
         peer = Peer(server.url)
+        idle = [httpx2.Client(timeout=DEADLINE) for _ in range(12)]  # connections that are kept alive, to both workers
+        assert {client.get(server.url + "/healthz").status_code for client in idle} == {200}
         message = {"id": "m", "role": "user", "content": "wait"}
         with peer.run(thread_id="held", run_id="held", messages=[message]) as stream:
             draining = int(stream.read_until("TEXT_MESSAGE_CONTENT")["delta"])
@@ -76,8 +79,30 @@ def test_a_worker_that_drains_leaves_new_connections_to_its_siblings(folder: Pat
                 with httpx2.Client() as client:
                     answer = client.post(server.url, json=run_input(f"new {number}", "r"), timeout=DEADLINE)
                 assert answer.status_code == 200, answer.text
+            for number, client in enumerate(idle):  # a draining worker has closed its own
+                assert client.post(server.url, json=run_input(f"idle {number}", "r")).status_code == 200
+                client.close()
             assert peer.post("/threads/held/cancel").status_code in (200, 202)
         peer.close()
+
+
+def test_sighup_replaces_the_workers_and_no_request_fails(folder: Path) -> None:
+    with (
+        aguila_serve(folder, "mine:agent", "--workers", "2", "--drain", "60", "--store", "x.db") as server,
+        httpx2.Client(timeout=DEADLINE) as idle,  # its connection is kept alive by a worker that will drain
+    ):
+        wait_until(lambda: len(workers_of(server)) == 2)
+        old = workers_of(server)
+        assert idle.get(server.url + "/healthz").headers.get("connection") != "close"
+        server.process.send_signal(signal.SIGHUP)
+        seen: set[int] = set()
+        numbers = itertools.count()
+        deadline = time.monotonic() + DEADLINE
+        while len(seen - old) < 2:
+            assert time.monotonic() < deadline, (seen, old)
+            seen.add(int(says(server.url, "pid", f"during {next(numbers)}")))  # raises for every status but 200
+        wait_until(lambda: not any(map(is_alive, old)))
+        assert idle.get(server.url + "/healthz").status_code == 200
 
 
 def test_a_worker_that_is_killed_is_replaced_with_a_line_in_the_log(folder: Path) -> None:
@@ -143,7 +168,7 @@ def test_the_environment_is_read_once_and_refused_if_it_is_ambiguous(tmp_path: P
 
 def test_a_password_in_the_arguments_is_warned_about(folder: Path) -> None:
     location = "postgresql://ada:secret@127.0.0.1:9/app"
-    command = [sys.executable, "-m", "aguila", "serve", "mine:agent", "--store", location, "--store-patience", "0.1"]
+    command = [sys.executable, "-m", "aguila", "serve", "mine:agent", "--store", location]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False)
     warning, *others = done.stderr.splitlines()
     assert warning.startswith("aguila serve: the password in --store is visible to all users of this machine")

@@ -55,7 +55,7 @@ def test_the_answer_to_removed_system_messages_has_a_notice(twin, protobuf):
         assert thread.messages[-1].content == "1 message"
         (told,) = events[0].metadata["aguila"]["notices"]
         assert (told["rule"], told["path"]) == ("system-messages", "/messages")
-        assert "allow_system_messages" in told["message"]
+        assert "Trust(system_messages=True)" in told["message"]
         assert "'s'" in told["message"]
     assert [(notice.rule, notice.event_type) for notice in notices] == [("system-messages", "RUN_STARTED")]
 
@@ -276,7 +276,7 @@ def test_refreshing_takes_over_what_the_server_holds(twin):
 
 
 def test_capabilities_are_read(twin):
-    with served(echo, name="Echo") as server:
+    with served(echo, capabilities={"identity": {"name": "Echo"}}) as server:
         found = twin.wait(twin.client(server.url).capabilities())
         assert found.identity.name == "Echo"
 

@@ -86,26 +86,12 @@ def test_json_with_line_ends_is_put_on_one_line(newline):
         assert len(SSEDecoder().feed(written)) == 1
 
 
-def test_stored_events_are_framed_with_consecutive_ids():
-    encoder = SSEEncoder()
-    assert encoder.frame_log(7, [HELLO_JSON, BYE_JSON]) == encoder.encode(HELLO, 7) + encoder.encode(BYE, 8)
-    assert encoder.frame_log(7, []) == b""
-    tagged = encoder.encode(HELLO, "7-abc") + encoder.encode(BYE, "8-abc")
-    assert encoder.frame_log(7, [HELLO_JSON, BYE_JSON], "-abc") == tagged
-
-
 def test_of_several_documents_the_last_frame_has_the_id():
     encoder = SSEEncoder()
     expected = encoder.encode(HELLO) + encoder.encode(BYE, 7)
     assert encoder.frame([HELLO_JSON, BYE_JSON], 7) == expected
-    assert b"".join(encoder.frame_in_pieces([HELLO_JSON, BYE_JSON], 7)) == expected
     assert encoder.frame([HELLO_JSON]) == encoder.encode(HELLO)
     assert encoder.frame([], 7) == b""
-    assert encoder.frame_in_pieces([], 7) == ()
-
-
-def test_a_large_document_is_framed_without_a_copy():
-    assert any(piece is HELLO_JSON for piece in SSEEncoder().frame_in_pieces([HELLO_JSON], 7))
 
 
 def test_a_comment_keeps_a_stream_alive_and_is_no_event_sse_7_py_12():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import sys
+from dataclasses import fields
 from itertools import islice
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from waiting import wait_until
 from aguila import App, Client
 from aguila.client import Reconnect
 from aguila.errors import RunFailed
-from aguila.server import Limits
+from aguila.server import Limits, Sends, Timing, Trust
 from aguila.server.http.routes import ROUTES
 from aguila.server.runs.maintenance import PRUNE_INTERVAL
 
@@ -27,7 +28,9 @@ TEXT = (REPOSITORY / "docs" / "server.md").read_text()
 def test_every_option_and_limit_is_explained() -> None:
     options = [name for name in inspect.signature(App).parameters if name not in ("agent", "removed")]
     assert [name for name in options if f"| `{name}` |" not in TEXT] == []
-    assert [name for name in Limits.__struct_fields__ if f"`{name}`" not in TEXT] == []
+    groups = [field for group in (Timing, Trust, Sends) for field in group.__struct_fields__]
+    assert [name for name in groups if f"| `{name}` |" not in TEXT] == []
+    assert [one.name for one in fields(Limits) if f"`{one.name}`" not in TEXT] == []
 
 
 def test_every_code_of_a_refusal_is_listed() -> None:
@@ -40,9 +43,10 @@ def test_every_code_of_a_refusal_is_listed() -> None:
 def test_every_route_is_listed() -> None:
     listed = [re.sub(r"\{\w+\}", "{}", route) for route in re.findall(r"`((?:GET|POST|PATCH|DELETE) /[^`?]*)", TEXT)]
     routes = [
-        f"{method} /" + "/".join("{}" if part is None else part for part in route.path)
+        f"{method} " + (re.sub(r"\{\w+\}", "{}", route.path).rstrip("/") or "/")
         for route in ROUTES
-        for method in route.handlers
+        for method in route.endpoint.handlers
+        if method != "HEAD"
     ]
     assert [route for route in routes if route not in listed] == []
 

@@ -35,7 +35,7 @@ KINDS = ("sync", "async", "aiohttp", "sync", "async", "aiohttp", "sync", "async"
 FIRST = 4
 """One run in so many is the first of its client: what it has learnt about the server is forgotten."""
 
-LEASE = {"lease": 0.3}
+LEASE = {"timing": {"lease": 0.3}}
 PACE = 0.002
 """Seconds between the words of an agent whose server is going to die under it."""
 

@@ -33,6 +33,7 @@ SITE = """
 import asyncio
 from fastapi import FastAPI
 from aguila import App
+from aguila.server import Timing
 
 async def agent(run):
     yield "one"
@@ -53,8 +54,8 @@ async def agent(run):
             pass
     await asyncio.Event().wait()
 
-quick = App(agent, store="threads.db", drain=0.2, cancel_grace=0.2, store_patience=0.5)
-patient = App(agent, store="threads.db", drain=3600, cancel_grace=3600, store_patience=3600)
+quick = App(agent, store="threads.db", drain=0.2, timing=Timing(cancel_grace=0.2, store_patience=0.5))
+patient = App(agent, store="threads.db", drain=3600, timing=Timing(cancel_grace=3600, store_patience=3600))
 mounted = FastAPI()
 
 @mounted.get("/healthz")

@@ -32,7 +32,7 @@ from waiting import wait_until
 pytestmark = pytest.mark.anyio
 
 
-LEASE = {"lease": 0.5}
+LEASE = {"timing": {"lease": 0.5}}
 RUNS = 4
 ENDLESS = 1_000_000
 

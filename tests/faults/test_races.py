@@ -132,7 +132,7 @@ async def test_cancelling_from_the_other_worker_ends_the_run_with_everything_clo
     rounds = scaled(8, 60)
     took: list[float] = []
     # With this lease no heartbeat comes before the deadline: the owner has to be woken by the request.
-    with workers(tmp_path, 2, lease=3600) as both:
+    with workers(tmp_path, 2, app={"timing": {"lease": 3600}}) as both:
 
         async def cancel(number: int, owner: Worker, other: Worker) -> None:
             thread_id = f"thread-{number}"

@@ -14,7 +14,7 @@ from faults.kit import PATIENCE, Effects, Valve, Worker, act, report, scaled, wo
 from serving import Stream, check_valid, text_of
 from waiting import wait_until
 
-LEASE = {"lease": 0.5}
+LEASE = {"timing": {"lease": 0.5}}
 
 
 def run_ask(worker: Worker, thread_id: str, run_id: str, resume: Any = ..., **props: Any) -> list[dict[str, Any]]:

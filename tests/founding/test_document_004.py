@@ -281,7 +281,7 @@ def test_app_adds_the_rest() -> None:
 
         async def __call__(self, run: Any) -> None: ...
 
-    app = App(Agent(), name="ranger", capabilities={"identity": {"version": "2"}, "custom": {"a": 2}})
+    app = App(Agent(), capabilities={"identity": {"name": "ranger", "version": "2"}, "custom": {"a": 2}})
     with serving(app) as server:
         declared = server.get("/capabilities").json()
     assert declared["identity"] == {"name": "ranger", "version": "2"}

@@ -43,6 +43,7 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
+from aguila.server import Timing
 from aguila.stream import consume
 
 pytestmark = pytest.mark.anyio
@@ -299,7 +300,7 @@ def test_on_cancel_may_stop_what_closing_waits_for() -> None:
             await stopped[0].wait()
 
     agent = from_events(lambda run: Iterator(), on_cancel=lambda run: stopped[0].set())
-    with serving(App(agent, cancel_grace=DEADLINE)) as server, server.run(run_id="r1") as stream:
+    with serving(App(agent, timing=Timing(cancel_grace=DEADLINE))) as server, server.run(run_id="r1") as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         server.post("/threads/thread/runs/r1/cancel")
         assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}

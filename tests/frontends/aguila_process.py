@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -14,13 +15,18 @@ from waiting import wait_until
 
 
 class AguilaProcess:
-    """The demo agent, served by the command line, to pages of one other origin if it is given."""
+    """The demo agent, served by the command line, to pages of one other origin if it is given.
 
-    def __init__(self, folder: Path, origin: str | None, *options: str) -> None:
+    ``app`` is served instead, with its own options; it finds the store in ``AGUILA_STORE``.
+    """
+
+    def __init__(self, folder: Path, origin: str | None, *options: str, app: str | None = None) -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         cors = [] if origin is None else ["--cors-origin", origin]
-        self._options = ["--store", str(folder / "threads.db"), *cors, "--drain", "0", *options]
+        store = str(folder / "threads.db")
+        self._options = ["--store", store, *cors, "--drain", "0", *options] if app is None else [app]
+        self._environment = {**os.environ, "AGUILA_STORE": store} if app is not None else None
         self._log = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - closed by stop()
         self._client = httpx2.Client(base_url=self.url, timeout=60, trust_env=False)
         self._process: subprocess.Popen[bytes] | None = None
@@ -28,7 +34,13 @@ class AguilaProcess:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "aguila", "serve", "--port", str(self.port), *self._options]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=subprocess.STDOUT)
+        self._process = subprocess.Popen(
+            command,
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            cwd=Path(__file__).parent if self._environment is not None else None,
+            env=self._environment,
+        )
         wait_until(self._answers)
 
     def restart(self) -> None:

@@ -38,6 +38,8 @@ class FrontEnd:
     packages: tuple[str, ...] = ()
     query: ClassVar[dict[str, str]] = {}
     serve_options: tuple[str, ...] = ()
+    served_app: str | None = None
+    """The App that is served instead of the demo, which takes no options."""
     unsupported: ClassVar[dict[str, str]] = {}
     """Scenarios that this front end cannot show, with the reason."""
     partly: ClassVar[dict[str, str]] = {}
@@ -255,14 +257,14 @@ class CopilotKitNode(CopilotKit):
     title = "CopilotKit, Node runtime"
     packages = ("@copilotkit/react-core", "@copilotkit/runtime", "@ag-ui/client")
     query: ClassVar[dict[str, str]] = {}
-    serve_options = ("--on-disconnect", "cancel", "--disconnect-grace", "1")
+    served_app = "node_app:app"
     unsupported: ClassVar[dict[str, str]] = {
         **CopilotKit.unsupported,
         "thread rename": "the runtime keeps threads in memory and cannot rename them",
         "thread delete": "the runtime keeps threads in memory and cannot delete one of them",
     }
     notes: ClassVar[dict[str, str]] = {
-        "stop cancels the run": "the runtime closes its connection; `aguila serve --on-disconnect cancel` ends the run",
+        "stop cancels the run": "the runtime closes its connection; `App(cancel_unwatched_after=1)` ends the run",
     }
     runtime_url = ""
 

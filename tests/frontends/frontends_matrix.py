@@ -32,7 +32,7 @@ from recipes import CHROMIUM, REPOSITORY, MissingTool, build, require_tools, ser
 from scenarios import SCENARIOS
 
 from aguila.server import front_end_options
-from aguila.server.front_ends import FrontEnd as FrontEndName
+from aguila.server.frontends.options import FrontEnd as FrontEndName
 
 PAGE = REPOSITORY / "docs" / "frontends.md"
 FAILURES = REPOSITORY / "build" / "frontends"
@@ -102,7 +102,7 @@ class CancellingAgent extends HttpAgent {
 ```
 
 `SERVER` is the address of the app. CopilotKit's Stop button cancels by itself. If you cannot change a page, start the
-server with `--on-disconnect cancel` (`App(on_disconnect="cancel")`): then a run ends some seconds after its last viewer
+server with `App(cancel_unwatched_after=5)`: then a run ends some seconds after its last viewer
 has left, also if that viewer closed the page.
 
 ## What works
@@ -159,7 +159,7 @@ def play_all(browser: Browser, front_end: type[FrontEnd], names: list[str]) -> C
     """Play scenarios on a front end, with a server of its own."""
     column: Column = {}
     with tempfile.TemporaryDirectory() as folder, serving_page(build(front_end.recipe)) as origin:
-        server = AguilaProcess(Path(folder), origin, *front_end.serve_options)
+        server = AguilaProcess(Path(folder), origin, *front_end.serve_options, app=front_end.served_app)
         try:
             with front_end.running(server, origin):
                 for name in names:
@@ -204,6 +204,8 @@ def document(columns: dict[type[FrontEnd], Column]) -> str:
     for front_end in columns:
         link = f"[the recipe](../examples/frontends/{front_end.recipe})"
         command = " ".join(["aguila serve", *front_end.serve_options])
+        if front_end.served_app is not None:
+            command = "App(cancel_unwatched_after=1)"
         lines += [
             "",
             f"## {front_end.title}",

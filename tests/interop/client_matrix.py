@@ -157,7 +157,7 @@ def check_subagents(seen: Seen) -> Iterator[str]:
     said = {message["content"] for message in messages(seen, "assistant")}
     need({"I found two papers about eagles.", "One of them is about golf."} <= said, f"the team said {said}")
     if not events(seen, "SUBAGENT_STARTED"):
-        yield 'which subagent sent what; 0.0.59 reads it from `App(undeclared_peers="subagents")`'
+        yield 'which subagent sent what; 0.0.59 reads it from `App(sends=Sends(undeclared_peers="subagents"))`'
 
 
 def check_generative(seen: Seen) -> Iterator[str]:

@@ -39,8 +39,8 @@ def test_the_current_client_loses_nothing(observed: Observed) -> None:
 
 
 def test_0_0_59_reads_subagents_if_they_are_sent(tmp_path: Path) -> None:
-    source = "from aguila import App\nfrom aguila.cli.demo import agent\n"
-    (tmp_path / "mine.py").write_text(source + "app = App(agent, undeclared_peers='subagents')\n")
+    source = "from aguila import App\nfrom aguila.server import Sends\nfrom aguila.cli.demo import agent\n"
+    (tmp_path / "mine.py").write_text(source + "app = App(agent, sends=Sends(undeclared_peers='subagents'))\n")
     with aguila_serve(tmp_path, "mine:app") as server:
         seen = drive(server.url, "0.0.59", ["subagents"])
         assert judge(seen["subagents"], "subagents") == []

@@ -15,7 +15,7 @@ import pytest
 from processes.commands import aguila_serve
 from processes.node import INTEROP, run_node
 
-from aguila.server.tanstack.events import to_canonical_json
+from aguila.server.frontends.tanstack.events import to_canonical_json
 
 FOLDER = INTEROP / "tanstack"
 

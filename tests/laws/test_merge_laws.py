@@ -11,9 +11,9 @@ from streams.random_streams import streams
 
 from aguila.codec import decode_event, encode_event
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
+from aguila.server.config.options import Settings
 from aguila.server.runs.event_pump import EventPump
-from aguila.server.settings import Settings
-from aguila.server.store_health import StoreHealth
+from aguila.server.runs.store_health import StoreHealth
 from aguila.store import Lease
 from aguila.stream import expand_chunks, reduce, verify
 from aguila.stream.delta_merger import ITEM_IDS, MAX_MERGED
@@ -38,18 +38,6 @@ def decode(line: bytes) -> Event:
     return event
 
 
-def extends(pump: EventPump, event: Any) -> bool:
-    """Return whether an event only adds text to the last one, as the deltas of an agent do."""
-    last: Any = pump.last_delta
-    return (
-        last is not None
-        and event.__class__ is last.__class__
-        and getattr(event, ITEM_IDS[event.__class__]) == getattr(last, ITEM_IDS[event.__class__])
-        and event.subagent_run_id == last.subagent_run_id
-        and event.metadata is event.raw_event is event.timestamp is None
-    )
-
-
 async def merge(events: list[Event], pauses: list[int]) -> list[Event]:
     """Return the log of a stream. At a run boundary, and after some events, nothing waits."""
     log: Any = Log()
@@ -58,7 +46,7 @@ async def merge(events: list[Event], pauses: list[int]) -> list[Event]:
         return EventPump(
             log,
             LEASE,
-            Settings(coalesce=3600),
+            Settings(),
             store_health=StoreHealth(),
             loop=asyncio.get_running_loop(),
             on_failure=lambda error: pump.stop(error),
@@ -66,7 +54,7 @@ async def merge(events: list[Event], pauses: list[int]) -> list[Event]:
 
     async def flush() -> None:
         await pump.end()
-        log.events += map(decode, await pump.take_rest())
+        log.events += map(decode, pump.take_rest())
 
     pump = new_pump()
     for number, event in enumerate(events):
@@ -74,8 +62,6 @@ async def merge(events: list[Event], pauses: list[int]) -> list[Event]:
             await flush()
             log.events.append(event)
             pump = new_pump()
-        elif extends(pump, event) and number % 3:
-            pump.extend(event.delta)  # type: ignore[union-attr]
         else:
             pump.put([event])
         if pump.is_full or number in pauses:

@@ -12,6 +12,7 @@ from serving import Server, check_valid, serving
 
 from aguila import App
 from aguila.chat import AllowedMedia
+from aguila.server import Trust
 
 Json = dict[str, Any]
 
@@ -43,7 +44,7 @@ def shared_server() -> Iterator[tuple[Server, dict[str, Any]]]:
         await run.agent(run)
 
     # What a provider does not have is skipped by its agent: the app passes it on.
-    with serving(App(agent, allowed_media=AllowedMedia(providers=["elsewhere"]))) as server:
+    with serving(App(agent, trust=Trust(media=AllowedMedia(providers=["elsewhere"])))) as server:
         yield server, agents
 
 

@@ -29,6 +29,7 @@ from aguila.providers._agent.loop import make_agent
 from aguila.providers._request.media import leave_out_media
 from aguila.providers._request.prompt import Prompt
 from aguila.providers._response.reader import FINISH_REASON
+from aguila.server import Trust
 
 PUBLIC, PRIVATE = "https://example.com/a.png", "https://10.0.0.1/a.png"
 
@@ -51,7 +52,7 @@ def test_references_in_messages_and_results_are_left_out_with_a_notice() -> None
     assert left.result == parts[1:]
     assert answer is messages[2]
     assert [notice.rule for notice in notices] == ["allowed-media"] * 3
-    assert all("allowed_media" in notice.message for notice in notices)
+    assert all("AllowedMedia" in notice.message for notice in notices)
     wide = AllowedMedia(hosts=["*", "10.0.0.1"], providers=["openai"])
     assert all(new is old for new, old in zip(leave_out_media(messages, wide, notices.append), messages, strict=True))
 
@@ -85,7 +86,7 @@ async def test_the_result_of_an_own_tool_is_filtered_too(caplog: pytest.LogCaptu
     source = {"type": "url", "value": PRIVATE, "mimeType": "image/png"}
     message = {"id": "m", "role": "user", "content": [{"type": "image", "source": source}]}
     with caplog.at_level(logging.WARNING, logger="aguila"):
-        async with App(agent, allowed_media=everything) as app:
+        async with App(agent, trust=Trust(media=everything)) as app:
             reader = Reader(app)
             body = json.dumps(run_input("t", "r", messages=[message])).encode()
             assert await reader.request("POST", "/", body, content_type="application/json") == 200

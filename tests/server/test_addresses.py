@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from aguila import App
-from aguila.server import Limits
+from aguila.server import Limits, Quota
 
 
 async def agent(run: Any) -> Any:
@@ -53,7 +53,7 @@ async def post(app: App, number: int, client: tuple[str, int] | None, *headers: 
 )
 @pytest.mark.anyio
 async def test_all_addresses_of_this_machine_are_exempt_and_no_others(client: Any, is_counted: bool) -> None:
-    app = App(agent, store=":memory:", limits=Limits(threads_per_peer=1))
+    app = App(agent, store=":memory:", limits=Limits(per_address=Quota(threads=1)))
     async with app:
         statuses = [await post(app, number, client) for number in range(2)]
     assert statuses == [200, 429 if is_counted else 200]

@@ -37,6 +37,33 @@ def test_each_agent_has_its_path_and_the_root_is_the_first(store: Any) -> None:
         assert "nobody" in answer.json()["error"]["message"]
 
 
+def test_without_credentials_the_names_of_agents_cannot_be_found_out() -> None:
+    def authenticate(request: Any) -> Principal | None:
+        return Principal(scope="ada") if request.headers.get("authorization") == "Bearer ada" else None
+
+    app = App({"default": first, "research": second}, authenticate=authenticate, page=True)
+    requests: list[tuple[str, str, dict[str, str]]] = [
+        ("POST", "", {}),
+        ("GET", "", {}),
+        ("GET", "/", {"accept": "text/html"}),
+        ("DELETE", "/threads", {}),
+        ("GET", "/threads/t", {}),
+        ("GET", "/readyz", {}),
+        ("OPTIONS", "", {"origin": "https://evil.example", "access-control-request-method": "POST"}),
+        ("GET", "/nothing", {}),
+    ]
+    with serving(app) as server:
+        for method, path, headers in requests:
+            known, unknown = (
+                server.client.request(method, f"/agents/{name}{path}", headers=headers)
+                for name in ("research", "nobody12")
+            )
+            assert known.status_code == unknown.status_code
+            assert known.text.replace("research", "nobody12") == unknown.text
+        assert server.client.post("/agents/nobody12").status_code == 401
+        assert server.client.post("/agents/nobody12", headers={"authorization": "Bearer ada"}).status_code == 404
+
+
 def test_a_run_of_another_agent_on_a_thread_is_refused(store: Any) -> None:
     with serving(two(store=store)) as server:
         server.events(path="/agents/research", thread_id="t", run_id="r1")
@@ -103,7 +130,7 @@ def test_a_question_is_answered_by_the_agent_that_asked(store: Any) -> None:
 
 
 def test_files_health_and_capabilities_are_below_an_agent_too() -> None:
-    with serving(two(name="ours")) as server:
+    with serving(two(capabilities={"identity": {"name": "ours"}})) as server:
         names = {
             path: server.get(f"{path}/capabilities").json()["identity"]["name"]
             for path in ("", "/agents/default", "/agents/research")

@@ -13,6 +13,7 @@ from serving import run_input
 from aguila import App
 from aguila.chat.allowed_media import AllowedMedia
 from aguila.codec.notices import Notice
+from aguila.server import Trust
 
 pytestmark = pytest.mark.anyio
 
@@ -57,10 +58,10 @@ async def send(app: App, *messages: dict[str, Any], thread_id: str = "t", run_id
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
-        (image(PRIVATE), "the host 169.254.169.254 is not allowed; add it with allowed_media"),
-        (image("https://2130706433/"), "the host 127.0.0.1 is not allowed; add it with allowed_media"),
-        (image("http://example.com/"), "URLs with http: are not allowed; add the scheme with allowed_media"),
-        (file("openai"), "files of 'openai' are not allowed; add the provider with allowed_media"),
+        (image(PRIVATE), "the host 169.254.169.254 is not allowed; add it with AllowedMedia"),
+        (image("https://2130706433/"), "the host 127.0.0.1 is not allowed; add it with AllowedMedia"),
+        (image("http://example.com/"), "URLs with http: are not allowed; add the scheme with AllowedMedia"),
+        (file("openai"), "files of 'openai' are not allowed; add the provider with AllowedMedia"),
     ],
 )
 async def test_a_new_message_with_a_reference_that_is_not_admitted_is_refused(
@@ -78,7 +79,7 @@ async def test_what_is_admitted_reaches_the_agent() -> None:
     agent = Seen()
     own = AllowedMedia(schemes=["http", "https"], hosts=["*", "minio"], providers=["openai"])
     parts = [image("http://minio:9000/a"), image(PUBLIC), file("openai")]
-    async with App(agent, allowed_media=own) as app:
+    async with App(agent, trust=Trust(media=own)) as app:
         assert (await send(app, user("m", *parts)))[0] == 200
     assert agent.values == ["http://minio:9000/a", PUBLIC, "f"]
     agent = Seen()
@@ -94,7 +95,7 @@ async def test_a_reference_in_older_messages_is_left_out_with_a_notice_and_the_t
     agent, notices = Seen(), list[Notice]()
     wide = AllowedMedia(hosts=["*", "169.254.169.254"])
     first = user("m1", image(PRIVATE), image(PUBLIC))
-    async with App(agent, history=history, allowed_media=wide) as app:
+    async with App(agent, history=history, trust=Trust(media=wide)) as app:
         store = app.store
         assert (await send(app, first))[0] == 200
         assert agent.values == [PRIVATE, PUBLIC]
@@ -107,7 +108,7 @@ async def test_a_reference_in_older_messages_is_left_out_with_a_notice_and_the_t
     (notice,) = [notice for notice in notices if notice.rule == "allowed-media"]
     assert notice.path == "/messages/0/content/1"
     assert "message 'm1'" in notice.message
-    assert "allowed_media" in notice.message
+    assert "AllowedMedia" in notice.message
 
 
 async def test_a_run_that_is_not_stored_is_checked_too() -> None:

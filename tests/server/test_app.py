@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import gc
+import inspect
 import json
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -23,10 +26,12 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Mount
 from waiting import wait_until
 
+import aguila.server
 from aguila import App
 from aguila.errors import StoreUnavailable
-from aguila.server import Limits, Rejected
-from aguila.store import MemoryStore, SQLiteStore
+from aguila.server import Limits, Quota, Rejected, Sends, Timing, Trust
+from aguila.server.config.removed import APP_OPTIONS, LIMITS
+from aguila.store import MemoryStore
 
 pytestmark = pytest.mark.anyio
 
@@ -195,33 +200,21 @@ async def test_a_store_that_cannot_be_opened_keeps_the_server_from_starting(
     assert caplog.records == []  # the server logs the message itself
 
 
-@pytest.mark.parametrize("option", [{"busy": "maybe"}, {"history": "both"}, {"on_disconnect": "shrug"}])
+@pytest.mark.parametrize("option", [{"busy": "maybe"}, {"history": "both"}])
 def test_a_misspelt_option_is_refused(option: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="; use one of '"):
         App(agent, **option)
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("durability", "synchronous"), [("process", 1), ("power", 2)])
+@pytest.mark.parametrize(("options", "synchronous"), [("", 1), ("?durability=process", 1), ("?durability=power", 2)])
 async def test_the_store_of_an_app_syncs_each_commit_only_with_durability_power(
-    tmp_path: Path, durability: Any, synchronous: int
+    tmp_path: Path, options: str, synchronous: int
 ) -> None:
     """1 is NORMAL: SQLite syncs at checkpoints only. 2 is FULL: it syncs each commit."""
-    async with App(Held(), store=tmp_path / "a.db", durability=durability) as app:
+    async with App(Held(), store=f"sqlite:///{tmp_path / 'a.db'}{options}") as app:
         store: Any = app.store
         assert await store._engine.get().write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0]) == synchronous
-
-
-def test_an_app_refuses_a_store_that_is_weaker_than_its_durability(tmp_path: Path) -> None:
-    assert App(Held(), store=tmp_path / "a.db").store.durability == "process"
-    assert App(Held(), store=tmp_path / "a.db", durability="power").store.durability == "power"
-    App(Held(), store=SQLiteStore(tmp_path / "a.db", durability="power"), durability="power")
-    App(Held(), store="postgresql://user@host/database", durability="power")
-    for weaker in (None, MemoryStore(), SQLiteStore(tmp_path / "a.db")):
-        with pytest.raises(ValueError, match=r"survives the loss of power.*App\(store=path\)"):
-            App(Held(), store=weaker, durability="power")
-    with pytest.raises(ValueError, match='use "process" or "power"'):
-        App(Held(), durability="disk")  # type: ignore[arg-type]
 
 
 async def test_a_websocket_is_turned_away() -> None:
@@ -247,8 +240,9 @@ def test_while_draining_new_runs_are_refused_and_old_ones_can_be_watched() -> No
         answer = server.post("/", json=run_input("other", "other"))
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "draining")
         assert answer.headers["retry-after"] == "1"
+        assert answer.headers["connection"] == "close"  # the client's next connection may reach another process
         with server.run() as second:
-            assert second.status == 200
+            assert (second.status, second.response.headers["connection"]) == (200, "close")
             held.gate("run").open()
             assert second.rest()[-1]["outcome"] == {"type": "success"}
 
@@ -362,13 +356,14 @@ def test_a_page_of_the_same_host_may_post() -> None:
 
 
 def test_capabilities_are_derived_and_can_be_overridden(tmp_path: Path) -> None:
-    with serving(App(agent, name="Eagle", store=tmp_path / "t.db")) as server:
+    eagle = {"identity": {"name": "Eagle"}}
+    with serving(App(agent, capabilities=eagle, store=tmp_path / "t.db")) as server:
         found = server.get("/capabilities").json()
         assert found["identity"] == {"name": "Eagle"}
         assert found["transport"] == {"streaming": True, "httpBinary": True, "resumable": True}
         assert found["state"]["persistentState"] is True
-    override = {"identity": {"version": "2"}, "state": {"deltas": False}, "custom": {"x": 1}}
-    with serving(App(agent, name="Eagle", capabilities=override)) as server:
+    override = {"identity": {"name": "Eagle", "version": "2"}, "state": {"deltas": False}, "custom": {"x": 1}}
+    with serving(App(agent, capabilities=override)) as server:
         found = server.get("/capabilities").json()
         assert found["identity"] == {"name": "Eagle", "version": "2"}
         assert found["state"] == {"snapshots": True, "deltas": False, "persistentState": False}
@@ -482,14 +477,82 @@ async def test_apps_that_share_a_store_do_not_close_it_for_each_other() -> None:
 # Options
 
 
+OPTIONS = """store authenticate allow_anonymous history busy limits retention allowed_hosts cors_origins headers_allowed
+capabilities debug handle_signals copilotkit page langgraph_interrupts warn drain heartbeat cancel_unwatched_after
+timing trust sends"""
+
+
+def test_an_app_has_23_options() -> None:
+    _, *options, removed = inspect.signature(App).parameters.values()
+    assert sorted(one.name for one in options) == sorted(OPTIONS.split())
+    assert (len(options), removed.kind) == (23, inspect.Parameter.VAR_KEYWORD)
+    groups = {one.__name__: list(one.__struct_fields__) for one in (Timing, Trust, Sends)}
+    assert groups == {
+        "Timing": ["lease", "cancel_grace", "store_patience"],
+        "Trust": ["system_messages", "unknown_history", "state_keys", "media"],
+        "Sends": ["merge_deltas", "echo_input", "undeclared_peers"],
+    }
+
+
+@pytest.mark.parametrize("option", APP_OPTIONS)
+def test_a_removed_option_is_refused_with_its_new_place(option: str) -> None:
+    with pytest.raises(TypeError, match=rf"^App\({option}=...\) is gone; it ") as refused:
+        App(agent, **{option: 1})  # type: ignore[arg-type]
+    place = re.search(r"is now (\w+)=(?:(\w+)\((\w+)=)?", str(refused.value))
+    assert place is None if option == "coalesce" else place is not None
+    if place is not None:
+        name, group, field = place.groups()
+        assert name in OPTIONS.split()
+        assert group is None or field in getattr(aguila.server, group).__struct_fields__
+
+
+def test_limits_have_14_fields() -> None:
+    assert [one.name for one in dataclasses.fields(Limits)] == LIMITS_FIELDS.split()
+    assert len(LIMITS_FIELDS.split()) == 14
+    assert [one.name for one in dataclasses.fields(Quota)] == ["threads", "files", "bytes"]
+
+
+LIMITS_FIELDS = """body event state upload upload_types buffered runs runs_per_scope runs_per_address run_seconds
+per_scope total anonymous per_address"""
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_a_removed_limit_is_refused_with_its_new_place(name: str) -> None:
+    with pytest.raises(TypeError, match=rf"^Limits\({name}=...\) is gone; it ") as refused:
+        Limits(**{name: 1})
+    place = re.search(r"is now (\w+)=(?:Quota\((\w+)=)?", str(refused.value))
+    if place is None:
+        assert "it has no replacement: " in str(refused.value)
+    else:
+        assert place[1] in LIMITS_FIELDS.split()
+        assert place[2] is None or hasattr(Quota(), place[2])
+
+
+def test_an_unknown_limit_or_a_number_as_quota_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"Limits\(\) got an unexpected keyword argument 'bodies'"):
+        Limits(bodies=1)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"total is 5; use total=Quota\(...\)"):
+        Limits(total=5)  # type: ignore[arg-type]
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"App\(\) got an unexpected keyword argument 'one_txt'"):
+        App(agent, one_txt=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", ["limits", "timing", "trust", "sends"])
+def test_a_group_of_options_is_refused_as_a_dict(option: str) -> None:
+    with pytest.raises(TypeError, match=rf"{option} is {{}}; use {option}={option.title()}\(...\)"):
+        App(agent, **{option: {}})  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         ({"heartbeat": 0}, "heartbeat is 0; use a number of seconds above 0"),
-        ({"lease": 0}, "lease is 0; use a number of seconds above 0"),
-        ({"store_patience": -1}, "store_patience is -1; use a number of seconds above 0"),
         ({"heartbeat": float("nan")}, "heartbeat is nan; use a number of seconds above 0"),
         ({"drain": -1}, "drain is -1; use a number of seconds"),
+        ({"cancel_unwatched_after": -1}, "cancel_unwatched_after is -1; use a number of seconds"),
         ({"cors_origins": "https://a.example"}, r"use a list: cors_origins=\['https://a.example'\]"),
         ({"allowed_hosts": "localhost"}, r"use a list: allowed_hosts=\['localhost'\]"),
         ({"headers_allowed": "x-tenant"}, r"use a list: headers_allowed=\['x-tenant'\]"),
@@ -498,6 +561,19 @@ async def test_apps_that_share_a_store_do_not_close_it_for_each_other() -> None:
 def test_options_that_cannot_be_meant_are_refused(options: Any, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         App(agent, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"lease": 0}, "lease is 0; use a number of seconds above 0"),
+        ({"store_patience": -1}, "store_patience is -1; use a number of seconds above 0"),
+        ({"cancel_grace": -1}, "cancel_grace is -1; use a number of seconds"),
+    ],
+)
+def test_times_that_cannot_be_meant_are_refused(options: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Timing(**options)
 
 
 def test_upload_types_are_not_taken_letter_by_letter() -> None:

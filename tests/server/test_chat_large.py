@@ -66,7 +66,8 @@ def test_a_large_image_is_uploaded_and_asked_for(server: Measured, is_form: bool
 
 
 def test_a_large_image_goes_out(server: Measured) -> None:
-    hold(kit.go_out(server), bound(0 if server.is_durable else TEXT))
+    # Once more than a file that comes in: an event is encoded and checked as a whole.
+    hold(kit.go_out(server), bound(0 if server.is_durable else TEXT) + SIZE)
 
 
 def test_a_large_image_goes_out_again_from_the_log(server: Measured) -> None:
@@ -77,7 +78,8 @@ def test_ten_large_images_come_and_go_at_once(tmp_path: Path) -> None:
     size = SIZE if IS_LONG else 8 * MIB
     server = Measured(tmp_path, is_durable=True, at_once=3 * size)
     try:
-        # Each has one come in and one go out: what ten alone take would be twice as much.
-        hold(kit.ten_at_once(server, size), 10 * (3 * size))
+        # Each has one come in and one go out, which would take twice as much one by one. How many of the ten are
+        # under way at once is up to the machine, so each may take what the one that goes out may.
+        hold(kit.ten_at_once(server, size), 10 * (4 * size))
     finally:
         server.close()

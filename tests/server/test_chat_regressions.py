@@ -64,6 +64,7 @@ from aguila.protocol import (
     ToolMessage,
     UserMessage,
 )
+from aguila.server import Trust
 
 pytestmark = pytest.mark.anyio
 
@@ -334,7 +335,6 @@ async def test_2619_reasoning_comes_first_under_an_id_of_its_own_and_is_no_error
         assert types(tap.events)[1:-1] == [
             "REASONING_START",
             "REASONING_MESSAGE_START",
-            "REASONING_MESSAGE_CONTENT",
             "REASONING_MESSAGE_CONTENT",
             "REASONING_ENCRYPTED_VALUE",
             "REASONING_MESSAGE_END",
@@ -628,8 +628,11 @@ async def test_3433_text_without_an_id_gets_one_stable_id_per_message() -> None:
         yield ChatUpdate(contents=[TextContent("d")])
 
     [(_, events)] = await post(agent, body([]))
-    ids = [event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT"]
-    assert ids[0] == ids[1] != ids[2]
+    texts: dict[str, str] = {}
+    for event in events:
+        if event["type"] == "TEXT_MESSAGE_CONTENT":
+            texts[event["messageId"]] = texts.get(event["messageId"], "") + event["delta"]
+    assert list(texts.values()) == ["ab", "d"]
 
 
 async def test_3962_and_6015_parallel_results_and_calls_share_no_id() -> None:
@@ -677,7 +680,7 @@ async def test_2290_and_8462_reasoning_and_activity_in_the_history_are_no_error(
     seen: list[ChatMessage] = []
     with caplog.at_level(logging.CRITICAL, "aguila"):
         [(status, events)] = await post(
-            reading(seen), body(history(SEVEN), protocolVersion="1.1"), allow_system_messages=True
+            reading(seen), body(history(SEVEN), protocolVersion="1.1"), trust=Trust(system_messages=True)
         )
     assert (status, events[-1]["type"]) == (200, "RUN_FINISHED")
     assert [message.role for message in seen] == ["system", "developer", "user", "assistant", "assistant", "tool"]

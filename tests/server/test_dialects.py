@@ -14,6 +14,7 @@ from aguila.agent import Run
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.protocol import DataSource, FileSource, ImagePart, StateSnapshotEvent, TextPart, ToolMessage, UserMessage
+from aguila.server import Sends, Timing
 
 PICTURE = ImagePart(source=DataSource(value="QUJD", mime_type="image/png"))
 
@@ -34,7 +35,7 @@ def without_ids(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def test_an_undeclared_client_gets_what_0_x_clients_can_read() -> None:
-    with serving(App(every_shape, echo_input=True)) as server:
+    with serving(App(every_shape, sends=Sends(echo_input=True))) as server:
         events = server.events(protocolVersion=..., state={"n": 4}, tools=[{"name": "pick", "description": "picks"}])
     assert "SUBAGENT_STARTED" not in types(events)
     assert all("subagentRunId" not in event for event in events)
@@ -74,7 +75,7 @@ def test_a_client_that_declares_its_library_version_gets_that_generation(
 
 
 def test_undeclared_clients_can_be_sent_subagents() -> None:
-    with serving(App(every_shape, undeclared_peers="subagents")) as server:
+    with serving(App(every_shape, sends=Sends(undeclared_peers="subagents"))) as server:
         events = server.events(protocolVersion=...)
     assert "SUBAGENT_STARTED" in types(events)
     assert any("subagentRunId" in event for event in events if event["type"] == "TEXT_MESSAGE_START")
@@ -83,7 +84,7 @@ def test_undeclared_clients_can_be_sent_subagents() -> None:
 
 def test_an_unknown_choice_for_undeclared_clients_is_refused() -> None:
     with pytest.raises(ValueError, match="undeclared_peers is 'send'; use one of 'flatten', 'parallel', "):
-        App(every_shape, undeclared_peers="send")  # type: ignore[arg-type]
+        App(every_shape, sends=Sends(undeclared_peers="send"))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("path", ["/threads/thread/events", "/threads/thread/runs/run/events"])
@@ -181,7 +182,7 @@ def test_a_cancelled_run_ends_without_an_outcome_and_without_added_text() -> Non
             await text.write("one")
             await gate.wait()
 
-    with serving(App(agent, cancel_grace=0.1)) as server:
+    with serving(App(agent, timing=Timing(cancel_grace=0.1))) as server:
         with server.run(protocolVersion=...) as stream:
             gate.await_reached()
             stream.read_until("TEXT_MESSAGE_CONTENT")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from typing import Any
 
@@ -47,6 +48,15 @@ def test_notices_name_the_run_wherever_they_are_made(kind: str, caplog: pytest.L
     line = LineFormatter("%(message)s").format(read)
     assert line == f"{read.getMessage()} thread=t run=r"
     assert "secret" not in line + JSONFormatter().format(read)
+
+
+def test_a_json_line_escapes_what_a_terminal_would_obey_and_keeps_the_text() -> None:
+    text = "caf\u00e9 \u6f22 \U0001f985 \x1b[2J \x9b2J \x7f \u202egpj.exe \u2066 \u2028 \U000e0041 \ud800"
+    record = logging.makeLogRecord({"msg": "%s", "args": (text,), "levelname": "INFO", "fields": {"path": text}})
+    line = JSONFormatter().format(record)
+    assert line.isprintable()
+    assert "caf\u00e9 \u6f22 \U0001f985" in line
+    assert (json.loads(line)["message"], json.loads(line)["path"]) == (text, text)
 
 
 def test_what_an_older_client_cannot_read_is_logged_with_its_run(caplog: pytest.LogCaptureFixture) -> None:

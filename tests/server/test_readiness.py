@@ -17,6 +17,7 @@ from waiting import wait_until
 
 from aguila import App
 from aguila.errors import StoreUnavailable
+from aguila.server import Timing
 from aguila.store import MemoryStore, PostgresStore, SQLiteStore
 
 
@@ -114,7 +115,7 @@ def test_a_server_whose_log_is_locked_is_healthy_and_not_ready(
         dsn, schema = request.getfixturevalue("postgres"), request.getfixturevalue("postgres_schema")
         store = PostgresStore(dsn, schema=schema, patience=1.0)
         lock = lambda: locked_postgres(dsn, schema)  # noqa: E731
-    with serving(App(says_word, store=store, store_patience=1.0)) as server:
+    with serving(App(says_word, store=store, timing=Timing(store_patience=1.0))) as server:
         server.events(run_id="before")
         assert status(server, "/readyz") == 200
         with lock(), caplog.at_level(logging.WARNING, "aguila.server"):
@@ -148,7 +149,7 @@ def test_a_check_does_not_end_an_outage_while_appends_wait(caplog: pytest.LogCap
             await asyncio.sleep(0.001)
 
     store = Stuck()
-    with serving(App(talks, store=store, store_patience=0.3)) as server, server.run() as stream:
+    with serving(App(talks, store=store, timing=Timing(store_patience=0.3))) as server, server.run() as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         with caplog.at_level(logging.WARNING, "aguila.server"):
             store.hangs.set()
@@ -162,7 +163,7 @@ def test_a_check_does_not_end_an_outage_while_appends_wait(caplog: pytest.LogCap
 
 
 def test_a_process_that_cannot_open_its_store_is_healthy_and_not_ready(tmp_path: Path) -> None:
-    app = App(says_word, store=tmp_path / "none" / "x.db", store_patience=0.1)
+    app = App(says_word, store=tmp_path / "none" / "x.db", timing=Timing(store_patience=0.1))
     with serving(app, lifespan="off") as server:
         assert (status(server, "/healthz"), status(server, "/readyz")) == (200, 503)
 

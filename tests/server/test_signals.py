@@ -25,6 +25,7 @@ SITE = """
 import asyncio
 from fastapi import FastAPI
 from aguila import App
+from aguila.server import Timing
 from aguila.store import SQLiteStore
 
 async def agent(run):
@@ -123,7 +124,7 @@ def test_a_viewer_of_another_process_s_run_does_not_keep_this_one(tmp_path: Path
 @pytest.mark.parametrize("run_id", ["long", "stubborn"])
 async def test_a_second_sigterm_ends_runs_and_streams_without_their_time(tmp_path: Path, run_id: str) -> None:
     store = tmp_path / "threads.db"
-    patient = SITE.format(store=store).replace("drain=1.0", "drain=3600, cancel_grace=3600")
+    patient = SITE.format(store=store).replace("drain=1.0", "drain=3600, timing=Timing(cancel_grace=3600)")
     stubborn = """
     if run.run_id == "stubborn":
         try:

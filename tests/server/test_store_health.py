@@ -17,8 +17,9 @@ from aguila import App
 from aguila.errors import StoreUnavailable
 from aguila.offload import offload
 from aguila.protocol import CustomEvent
-from aguila.server.runs.run_task import LiveRun
-from aguila.server.store_health import StoreHealth
+from aguila.server import Timing
+from aguila.server.runs.live_run import LiveRun
+from aguila.server.runs.store_health import StoreHealth
 from aguila.store import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -92,7 +93,7 @@ async def talks(run: Any) -> Any:
 
 def test_viewers_receive_an_error_while_the_store_hangs_and_the_log_agrees() -> None:
     store = Stuck()
-    with serving(App(talks, store=store, store_patience=0.2)) as server, server.run() as stream:
+    with serving(App(talks, store=store, timing=Timing(store_patience=0.2))) as server, server.run() as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         store.hangs.set()
         told = stream.rest()[-1]  # while it hangs still
@@ -113,7 +114,7 @@ def test_a_store_that_is_slow_and_gets_on_is_waited_for(monkeypatch: pytest.Monk
             yield "word "
             await asyncio.sleep(0.001)
 
-    with serving(App(agent, store=store, store_patience=0.1)) as server, server.run() as stream:
+    with serving(App(agent, store=store, timing=Timing(store_patience=0.1))) as server, server.run() as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         store.hangs.set()
         patience.wait()
@@ -138,7 +139,7 @@ def test_the_time_for_which_a_large_event_waits_to_be_encoded_is_not_the_stores(
         yield CustomEvent(name="photo", value="A" * (2 << 20))
         await busy
 
-    with serving(App(agent, store_patience=0.1)) as server, server.run() as stream:
+    with serving(App(agent, timing=Timing(store_patience=0.1))) as server, server.run() as stream:
         assert began.wait(DEADLINE)
         patience.wait()
         is_free.set()
@@ -159,7 +160,7 @@ def test_a_store_with_much_to_do_counts_as_working() -> None:
             await asyncio.Event().wait()
 
     store = Busy()
-    with serving(App(talks, store=store, store_patience=0.05)) as server:
+    with serving(App(talks, store=store, timing=Timing(store_patience=0.05))) as server:
         assert server.get("/readyz").status_code == 200
         store.gets_on = False
         wait_until(lambda: server.get("/readyz").status_code == 503)  # a success counts for a second
@@ -167,7 +168,7 @@ def test_a_store_with_much_to_do_counts_as_working() -> None:
 
 def test_a_run_that_cannot_be_ended_does_not_keep_viewers_waiting() -> None:
     store = Stuck()
-    app = App(talks, store=store, store_patience=0.2)
+    app = App(talks, store=store, timing=Timing(store_patience=0.2))
     with serving(app) as server, server.run() as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         store.hangs.set()
@@ -183,7 +184,7 @@ def test_a_run_that_cannot_be_ended_does_not_keep_viewers_waiting() -> None:
 def test_an_outage_is_one_line_and_its_end_another_and_no_traceback(caplog: pytest.LogCaptureFixture) -> None:
     store = Stuck()
     with (
-        serving(App(talks, store=store, lease=0.1, cancel_grace=0.1)) as server,
+        serving(App(talks, store=store, timing=Timing(lease=0.1, cancel_grace=0.1))) as server,
         server.run(thread_id="a") as one,
         server.run(thread_id="b") as two,
     ):
@@ -225,7 +226,10 @@ class NoWrites(MemoryStore):
 
 def test_a_store_that_can_only_be_read_does_not_work_again(caplog: pytest.LogCaptureFixture) -> None:
     store = NoWrites()
-    with serving(App(talks, store=store, lease=0.02)) as server, caplog.at_level(logging.WARNING, "aguila.server"):
+    with (
+        serving(App(talks, store=store, timing=Timing(lease=0.02))) as server,
+        caplog.at_level(logging.WARNING, "aguila.server"),
+    ):
         store.is_locked.set()
         assert refusal(server, 1)[0] == 503
         looked = store.checks
@@ -263,7 +267,7 @@ def test_a_probe_is_answered_while_the_store_hangs() -> None:
         async def check(self) -> None:
             await asyncio.get_running_loop().create_future()
 
-    with serving(App(says_word, store=Hanging(), store_patience=0.05)) as server:
+    with serving(App(says_word, store=Hanging(), timing=Timing(store_patience=0.05))) as server:
         assert server.get("/readyz").status_code == 503
 
 
@@ -275,7 +279,7 @@ async def test_a_store_that_does_not_close_does_not_hold_up_the_shutdown(
             await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr("aguila.server.app._MIN_CLOSE_TIMEOUT", 0.01)
-    async with App(says_word, store=Endless(), store_patience=0.01):
+    async with App(says_word, store=Endless(), timing=Timing(store_patience=0.01)):
         pass
     assert [record.getMessage() for record in caplog.records] == [
         "the store was not closed: it did not finish within 0.01 seconds"

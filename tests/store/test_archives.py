@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 
 from aguila.store.archives.file_format import decode_archives
+from aguila.store.archives.thread_archive import ThreadArchive
 
 DIGEST = 16
 
@@ -43,3 +45,30 @@ def test_a_part_of_a_list_is_within_the_list_before_it(part: list[int]) -> None:
     broken = json.dumps({**json.loads(third), "messages": [part]}).encode()
     with pytest.raises(ValueError, match="line 3: a list of messages takes more"):
         list(decode_archives([first, second, broken]))
+
+
+def thread(
+    *, ids: Sequence[str] = ("r",), first: int = 1, events: Sequence[object] = ({"type": "A"}, {"type": "B"})
+) -> Iterator[bytes]:
+    """Yield a thread whose runs have one event each."""
+    yield from itertools.islice(lines(0), 1)
+    for number, run_id in enumerate(ids):
+        run = json.loads([*lines(1)][1]) | {"id": run_id, "first": first + number, "last": first + number}
+        yield json.dumps(run).encode()
+    yield json.dumps({"record": "events", "first": 1, "at": 0, "token": "", "events": list(events)}).encode()
+    yield json.dumps({"record": "end", "threadId": "t", "last": len(events)}).encode()
+
+
+def test_an_archive_whose_parts_do_not_fit_is_refused_before_it_is_stored() -> None:
+    (archive,) = decode_archives(thread(ids=["r", "s"]))
+    assert isinstance(archive, ThreadArchive)
+    assert archive.last == 2
+    for broken, what in (
+        (thread(ids=["r", "r"]), "two runs have the same id"),
+        (thread(ids=["r"]), "event 2 belongs to no run"),
+        (thread(ids=["r"], first=2), "events of run 'r' are missing"),
+        (thread(ids=["r", "s"], events=[{"type": "A"}, "text"]), "an event is not an object"),
+        (thread(ids=["r", "s"], events=[{"type": "A"}, {"type": 1}]), "an event is not an object"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            list(decode_archives(broken))

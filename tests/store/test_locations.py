@@ -15,6 +15,7 @@ from aguila.store.locations import describe_location, make_store
         (Path("threads.db"), "threads.db"),
         ("sqlite:///threads.db", "threads.db"),
         ("sqlite:////var/lib/threads.db", "/var/lib/threads.db"),
+        ("sqlite:///threads.db?durability=power", "threads.db"),
         ("C://threads.db", "C:/threads.db"),
     ],
 )
@@ -25,10 +26,26 @@ def test_a_path_or_an_sqlite_url_names_a_file(location: str | Path, path: str) -
     assert store.location == str(Path(path).resolve())
 
 
-@pytest.mark.parametrize("location", ["", ":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:"])
+@pytest.mark.parametrize(
+    "location", ["", ":memory:", "sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///?durability=power"]
+)
 def test_a_location_without_a_file_is_refused(location: str) -> None:
     with pytest.raises(ValueError, match="names no file"):
         make_store(location)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [("durable=power", "unknown option durable of an SQLite store"), ("durability=disk", 'use "process" or "power"')],
+)
+def test_an_invalid_option_of_an_sqlite_url_is_refused(options: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        make_store(f"sqlite:///threads.db?{options}")
+
+
+def test_an_option_after_a_path_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"options need a URL: sqlite:///threads\.db"):
+        make_store("threads.db?durability=power")
 
 
 def test_an_unknown_kind_of_store_is_refused_without_its_password() -> None:

@@ -421,4 +421,4 @@ def test_an_event_that_is_taken_back_was_never_there(event, before):
     expander.undo()
     for later in (Text(message_id="third", delta="x"), Tool(tool_call_id="c", tool_call_name="f"), RUN_FINISHED):
         assert fresh.feed(later) == expander.feed(later)
-    assert not expander.has_open_items
+    assert not expander.lanes

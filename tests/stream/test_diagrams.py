@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md shows the tables as they are, and every rule of the tables has a test that carries its id."""
+"""docs/sequences.md shows the tables as they are, and every rule of the tables has a test that carries its id."""
 
 import importlib.util
 import pathlib
@@ -36,7 +36,7 @@ def test_the_diagrams_are_current(diagrams):
 
 
 def test_the_check_notices_a_diagram_that_is_not_what_the_tables_say(diagrams, tmp_path, monkeypatch, capsys):
-    stale = tmp_path / "ARCHITECTURE.md"
+    stale = tmp_path / "sequences.md"
     stale.write_text(f"top\n{diagrams.BEGIN}\nold\n{diagrams.END}\nbottom\n", "utf-8")
     monkeypatch.setattr(diagrams, "DOCUMENT", stale)
     assert diagrams.main(["--check"]) == 1

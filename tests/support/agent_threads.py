@@ -34,7 +34,6 @@ class ListSink:
     """Collect events. Each must be well-formed, as in the server; ``room`` yields to other tasks now and then."""
 
     is_full = True  # so that ``room`` is awaited every time
-    last_delta: Event | None = None  # nothing waits here
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -52,9 +51,6 @@ class ListSink:
         self.events += events
         self.ahead += len(events)
         self.most_ahead = max(self.most_ahead, self.ahead)
-
-    def extend(self, text: str) -> None:
-        raise AssertionError(f"{text!r} was added to a delta that does not wait")
 
     async def room(self) -> None:
         if self.ahead >= 64:

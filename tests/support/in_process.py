@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from typing import Any
+from urllib.parse import unquote
 
 from aguila import App
 
@@ -40,7 +41,8 @@ class Reader:
             "type": "http",
             "client": client,
             "method": method,
-            "path": path,
+            "path": unquote(path),
+            "raw_path": path.encode(),
             "headers": [(b"host", b"localhost"), *pairs],
         }
         await self._app({**scope, "query_string": query.encode(), "root_path": ""}, receive, self.send)

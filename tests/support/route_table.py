@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from aguila.server.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
+import re
+
+from aguila.server.frontends.copilotkit.routes import ROUTES as COPILOTKIT_ROUTES
 from aguila.server.http.routes import ROUTES
 
 PAGE = ("GET / (page)", "GET /_page/{id}")
@@ -14,6 +16,6 @@ def route_names() -> set[str]:
     found = set(PAGE)
     for prefix, table in (("", ROUTES), ("/copilotkit", COPILOTKIT_ROUTES)):
         for route in table:
-            path = "".join(f"/{part or '{id}'}" for part in route.path)
-            found |= {f"{method} {prefix}{path or '/' * (prefix == '')}" for method in route.handlers}
+            path = prefix + re.sub(r"\{\w+\}", "{id}", route.path.rstrip("/"))
+            found |= {f"{method} {path or '/'}" for method in route.endpoint.handlers if method != "HEAD"}
     return found

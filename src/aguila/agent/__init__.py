@@ -1,11 +1,11 @@
 """Run agents without HTTP: the ``Run`` that they write through, and the executor that ends their runs.
 
-An agent is any callable that takes a ``Run``; ``runners`` lists the forms.
+An agent is any callable that takes a ``Run``; ``agents`` lists the forms.
 """
 
 from aguila.agent.blocking.run import BlockingRun
 from aguila.agent.context import Ending, Replay, RunContext, Services, Sink
-from aguila.agent.executor import execute
+from aguila.agent.execute import execute
 from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.questions import Approval, InterruptCancelled, ProposedCall, Question
 from aguila.agent.run import Run

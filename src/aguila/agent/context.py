@@ -24,19 +24,12 @@ class Sink(Protocol):
     is_full: bool
     """Whether ``room`` has to be awaited before the next ``put``. Read after every event, so it is an attribute."""
 
-    last_delta: Event | None
-    """The delta that was put last, if it waits to be sent and no event came after it: ``extend`` adds text to it."""
-
     def put(self, events: Sequence[Event]) -> None:
         """Accept events in order, all of them or none. Never blocks.
 
         An exception ends the run: ``EncodeError`` or ``DecodeError`` for a malformed event, ``StoreError`` if the run
         can no longer be written.
         """
-        ...
-
-    def extend(self, text: str) -> None:
-        """Add at most ``MAX_DELTA`` characters to ``last_delta``. It counts as an event. Never blocks."""
         ...
 
     async def room(self) -> None:

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Literal, cast
 
 from aguila.agent.interrupts import interrupts_in
-from aguila.agent.output import OutputMapper
+from aguila.agent.output import Output
 from aguila.agent.replay.branch import Branch, Place
 from aguila.agent.replay.branches import Branches
 from aguila.chat.from_chat.updates import Update
@@ -20,9 +20,9 @@ from aguila.chat.own_metadata import add_own_metadata
 from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import MAX_SIZE
 from aguila.errors import EncodeError, IllegalStep
+from aguila.offload import offload
 from aguila.protocol import (
     ContentPart,
-    Event,
     JsonPatchOperation,
     Metadata,
     TextMessageRole,
@@ -32,7 +32,6 @@ from aguila.stream.json_values import copy_json
 from aguila.stream.patch import apply_patch, make_patch
 from aguila.stream.steps import OLD_STATUSES
 from aguila.stream.verification.rules import REASONING_MESSAGE, REASONING_SPAN, STEP, TEXT, TOOL_CALL
-from aguila.stream.writer import EventWriter
 
 Ended = Literal["success", "error", "suspended", "cancelled"]
 """How a step or subagent ended."""
@@ -45,7 +44,7 @@ class Opened(ABC):
     """A context manager that closes its item on exit."""
 
     __slots__ = ()  # SubagentHandle has two bases, and only one of them may have slots
-    _output: OutputMapper
+    _output: Output
 
     @abstractmethod
     async def _close(self, error: BaseException | None) -> None:
@@ -67,11 +66,11 @@ class TextHandle(Opened):
     Set ``closing`` to metadata for TEXT_MESSAGE_END; it is merged into that of the message (META-5).
     """
 
-    __slots__ = ("_is_open", "_last", "_opening", "_output", "closing", "message_id")
+    __slots__ = ("_is_open", "_opening", "_output", "closing", "message_id")
 
     def __init__(
         self,
-        output: OutputMapper,
+        output: Output,
         owner: str | None,
         role: TextMessageRole | None,
         name: str | None,
@@ -79,16 +78,15 @@ class TextHandle(Opened):
         metadata: Metadata | None,
     ) -> None:
         self._output = output
-        self.message_id = output.ids.mint("msg") if message_id is None else message_id
+        self.message_id = output.branches.new_id("msg") if message_id is None else message_id
         self._opening = {"role": role, "name": name, "subagent": owner, "metadata": metadata}
         self._is_open: bool | None = None
-        self._last: Event | None = None
         self.closing: Metadata | None = None
 
     async def __aenter__(self) -> TextHandle:
         """Open the message."""
         opening: Any = self._opening
-        await self._output.send_opener(EventWriter.start_text, self.message_id, **opening)
+        await self._output.send_opener(self._output.agent_writer.start_text, self.message_id, **opening)
         self._is_open = True
         return self
 
@@ -97,35 +95,37 @@ class TextHandle(Opened):
         if not self._is_open:
             raise not_open("run.text()", "text", self._is_open)
         if _text(delta) != "":
-            self._last = await self._output.send_delta(self._last, EventWriter.write_text, self.message_id, delta)
+            await self._output.send(self._output.agent_writer.write_text, self.message_id, delta)
 
     async def _close(self, error: BaseException | None) -> None:
         self._is_open = False
         if self._output.agent_writer.has_open(TEXT, self.message_id):
-            await self._output.send(EventWriter.end_text, self.message_id, metadata=copy_json(self.closing))
+            await self._output.send(
+                self._output.agent_writer.end_text, self.message_id, metadata=copy_json(self.closing)
+            )
 
 
 class ReasoningHandle(Opened):
     """A reasoning message in a span of its own. ``message_id`` is the id of the message."""
 
-    __slots__ = ("_is_open", "_last", "_metadata", "_output", "_owner", "_span_id", "message_id")
+    __slots__ = ("_is_open", "_metadata", "_output", "_owner", "_span_id", "message_id")
 
-    def __init__(
-        self, output: OutputMapper, owner: str | None, message_id: str | None, metadata: Metadata | None
-    ) -> None:
+    def __init__(self, output: Output, owner: str | None, message_id: str | None, metadata: Metadata | None) -> None:
         self._output = output
-        self._span_id = output.ids.mint("span")
-        self.message_id = output.ids.mint("rsn") if message_id is None else message_id
+        self._span_id = output.branches.new_id("span")
+        self.message_id = output.branches.new_id("rsn") if message_id is None else message_id
         self._owner = owner
         self._metadata = metadata
         self._is_open: bool | None = None
-        self._last: Event | None = None
 
     async def __aenter__(self) -> ReasoningHandle:
         """Open the span and the message."""
-        await self._output.send_opener(EventWriter.start_reasoning, self._span_id, subagent=self._owner)
+        await self._output.send_opener(self._output.agent_writer.start_reasoning, self._span_id, subagent=self._owner)
         await self._output.send(
-            EventWriter.start_reasoning_message, self.message_id, subagent=self._owner, metadata=self._metadata
+            self._output.agent_writer.start_reasoning_message,
+            self.message_id,
+            subagent=self._owner,
+            metadata=self._metadata,
         )
         self._is_open = True
         return self
@@ -135,12 +135,12 @@ class ReasoningHandle(Opened):
         if not self._is_open:
             raise not_open("run.reasoning()", "reasoning", self._is_open)
         if _text(delta) != "":
-            self._last = await self._output.send_delta(self._last, EventWriter.write_reasoning, self.message_id, delta)
+            await self._output.send(self._output.agent_writer.write_reasoning, self.message_id, delta)
 
     async def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
         """Attach an opaque value that the client returns with this message (ENC-1)."""
         await self._output.send(
-            EventWriter.encrypted_value,
+            self._output.agent_writer.encrypted_value,
             "message",
             self.message_id,
             _text(value),
@@ -151,9 +151,9 @@ class ReasoningHandle(Opened):
     async def _close(self, error: BaseException | None) -> None:
         self._is_open = False
         if self._output.agent_writer.has_open(REASONING_MESSAGE, self.message_id):
-            await self._output.send(EventWriter.end_reasoning_message, self.message_id)
+            await self._output.send(self._output.agent_writer.end_reasoning_message, self.message_id)
         if self._output.agent_writer.has_open(REASONING_SPAN, self._span_id):
-            await self._output.send(EventWriter.end_reasoning, self._span_id)
+            await self._output.send(self._output.agent_writer.end_reasoning, self._span_id)
 
 
 class ToolCallHandle(Opened):
@@ -163,11 +163,11 @@ class ToolCallHandle(Opened):
     in ``metadata["aguila"]["arguments"]``.
     """
 
-    __slots__ = ("_is_open", "_last", "_opening", "_output", "_owner", "edited", "id", "is_frontend", "name")
+    __slots__ = ("_is_open", "_opening", "_output", "_owner", "edited", "id", "is_frontend", "name")
 
     def __init__(
         self,
-        output: OutputMapper,
+        output: Output,
         owner: str | None,
         name: str,
         call_id: str | None,
@@ -177,18 +177,17 @@ class ToolCallHandle(Opened):
     ) -> None:
         self._output = output
         self.name = name
-        self.id = output.ids.mint("call") if call_id is None else call_id
+        self.id = output.branches.new_id("call") if call_id is None else call_id
         self.is_frontend = is_frontend
         self.edited: dict[str, Any] | None = None
         self._is_open: bool | None = None
-        self._last: Event | None = None
         self._owner = owner
         self._opening = {"parent_message_id": parent_message_id, "subagent": owner, "metadata": metadata}
 
     async def __aenter__(self) -> ToolCallHandle:
         """Open the call."""
         opening: Any = self._opening
-        await self._output.send_opener(EventWriter.start_tool_call, self.name, self.id, **opening)
+        await self._output.send_opener(self._output.agent_writer.start_tool_call, self.name, self.id, **opening)
         self._is_open = True
         return self
 
@@ -197,13 +196,13 @@ class ToolCallHandle(Opened):
         if not self._is_open:
             raise not_open("run.stream_tool_call(name)", "call", self._is_open)
         if _text(delta) != "":
-            self._last = await self._output.send_delta(self._last, EventWriter.write_tool_args, self.id, delta)
+            await self._output.send(self._output.agent_writer.write_tool_args, self.id, delta)
 
     async def end(self) -> None:
         """End the arguments."""
         self._is_open = False
         if self._output.agent_writer.has_open(TOOL_CALL, self.id):
-            await self._output.send(EventWriter.end_tool_call, self.id)
+            await self._output.send(self._output.agent_writer.end_tool_call, self.id)
 
     async def result(self, content: Any, *, message_id: str | None = None, metadata: Metadata | None = None) -> None:
         """Send the result: a string, content parts, or any JSON value, which is sent as JSON text.
@@ -217,10 +216,10 @@ class ToolCallHandle(Opened):
         answer = _result(content)
         await self.end()
         await self._output.send(
-            EventWriter.tool_result,
+            self._output.agent_writer.tool_result,
             self.id,
             answer,
-            message_id=self._output.ids.mint("tool") if message_id is None else message_id,
+            message_id=self._output.branches.new_id("tool") if message_id is None else message_id,
             subagent=self._owner,
             metadata=add_own_metadata(metadata, arguments=self.edited),
         )
@@ -228,7 +227,12 @@ class ToolCallHandle(Opened):
     async def encrypted(self, value: str, type: str | None = None) -> None:  # noqa: A002 - the protocol's word
         """Attach an opaque value that the client returns with this call (ENC-1)."""
         await self._output.send(
-            EventWriter.encrypted_value, "tool-call", self.id, _text(value), value_type=type, subagent=self._owner
+            self._output.agent_writer.encrypted_value,
+            "tool-call",
+            self.id,
+            _text(value),
+            value_type=type,
+            subagent=self._owner,
         )
 
     async def _close(self, error: BaseException | None) -> None:
@@ -245,7 +249,7 @@ class StepHandle(Opened):
 
     def __init__(
         self,
-        output: OutputMapper,
+        output: Output,
         owner: str | None,
         name: str,
         parent: str | StepHandle | None,
@@ -275,7 +279,10 @@ class StepHandle(Opened):
         if self.parent is not None:
             metadata = {**metadata, "aguila": {"parentStepId": self.parent}}
         await self._output.send_opener(
-            EventWriter.start_step, self.name, subagent=self._owner, metadata=metadata if metadata else None
+            self._output.agent_writer.start_step,
+            self.name,
+            subagent=self._owner,
+            metadata=metadata if metadata else None,
         )
         return self
 
@@ -289,7 +296,10 @@ class StepHandle(Opened):
         if self.result is not None:
             own["result"] = copy_json(self.result)
         await self._output.send_opener(
-            EventWriter.finish_step, self.name, subagent=self._owner, metadata={**self._metadata, "aguila": own}
+            self._output.agent_writer.finish_step,
+            self.name,
+            subagent=self._owner,
+            metadata={**self._metadata, "aguila": own},
         )
 
 
@@ -329,9 +339,9 @@ class ChatHandle:
 
     __slots__ = ("_chat", "_output")
 
-    def __init__(self, output: OutputMapper) -> None:
+    def __init__(self, output: Output) -> None:
         self._output = output
-        self._chat = output.new_chat()
+        self._chat = output.yielded.new_chat()
         self._chat.keeps_names = True
 
     @property
@@ -344,11 +354,14 @@ class ChatHandle:
 
         Raises ``EncodeError`` for a content that has no events, ``IllegalStep`` after the agent's own terminal event.
         """
-        await self._output.send_update(self._chat, update)
+        yielded = self._output.yielded
+        if yielded.is_large(update):
+            update = await offload(yielded.prepare, update)
+        await self._output.send_opener(yielded.events_of_update, self._chat, update)
 
     async def close(self, metadata: Metadata | None = None) -> None:
         """End the open text or reasoning message. The end of a text carries ``metadata``."""
-        await self._output.close_chat(self._chat, copy_json(metadata))
+        await self._output.send(self._chat.close, copy_json(metadata))
 
 
 class ActivityHandle:
@@ -358,7 +371,7 @@ class ActivityHandle:
 
     def __init__(
         self,
-        output: OutputMapper,
+        output: Output,
         owner: str | None,
         activity_type: str,
         content: dict[str, Any],
@@ -366,14 +379,14 @@ class ActivityHandle:
     ) -> None:
         self._output = output
         self._owner = owner
-        self.message_id = output.ids.mint("act") if message_id is None else message_id
+        self.message_id = output.branches.new_id("act") if message_id is None else message_id
         self.activity_type = activity_type
         self._content = _object(content)
 
     async def send(self, replace: bool | None = None) -> None:
         """Send the whole content as a snapshot."""
         await self._output.send(
-            EventWriter.activity_snapshot,
+            self._output.agent_writer.activity_snapshot,
             self.activity_type,
             self._content,
             self.message_id,
@@ -401,7 +414,7 @@ class ActivityHandle:
         await self._send_patch(operations)
 
     async def _send_patch(self, patch: Sequence[Any]) -> None:
-        await self._output.send(EventWriter.activity_delta, self.message_id, patch, subagent=self._owner)
+        await self._output.send(self._output.agent_writer.activity_delta, self.message_id, patch, subagent=self._owner)
 
 
 def status_of(error: BaseException | None) -> Ended:

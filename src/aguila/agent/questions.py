@@ -13,14 +13,14 @@ import inspect
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from aguila import protocol
 from aguila.agent.context import RunContext, Services
 from aguila.agent.interrupts import RunInterrupt
-from aguila.agent.output import OutputMapper
+from aguila.agent.output import Output
 from aguila.agent.replay.branch import Branch
 from aguila.chat.expiry import read_expiry
 from aguila.chat.interrupts import unwrap_response
@@ -128,6 +128,7 @@ def nested_effect_error(key: str) -> RuntimeError:
     return RuntimeError(f"once({key!r}) is called within its own effect and would wait for itself; use another key")
 
 
+@dataclass(slots=True, eq=False)
 class _KeyScope:
     """The scope in which ``new_key`` counts: a recorded effect, by its key, or the agent itself.
 
@@ -135,12 +136,9 @@ class _KeyScope:
     keys of the first time.
     """
 
-    __slots__ = ("counts", "name", "owner")
-
-    def __init__(self, owner: Questions, name: str | None) -> None:
-        self.owner = owner
-        self.name = name
-        self.counts: dict[str, int] = {}
+    owner: Questions
+    name: str | None
+    counts: dict[str, int] = field(default_factory=dict[str, int])
 
 
 _effects: ContextVar[tuple[tuple[Questions, str], ...]] = ContextVar("aguila.agent.effects", default=())
@@ -149,29 +147,23 @@ _effects: ContextVar[tuple[tuple[Questions, str], ...]] = ContextVar("aguila.age
 _key_scope: ContextVar[_KeyScope | None] = ContextVar("aguila.agent.key_scope", default=None)
 
 
-_NONE: frozenset[str] = frozenset()  # one for all runs: each takes over 200 bytes
-
-
+@dataclass(slots=True, eq=False)
 class Questions:
-    """The questions and recorded effects of one run."""
+    """The questions and recorded effects of one run. ``recorded`` are its effects so far."""
 
-    def __init__(self, context: RunContext, output: OutputMapper, services: Services) -> None:
-        self._output = output
-        self._services = services
-        self.is_stored = context.is_stored
-        replay = context.replay
-        self._answers: Mapping[str, ResumeEntry] = {} if replay is None else replay.answers
-        self._current: frozenset[str] = _NONE if replay is None else replay.current
-        self._settled: frozenset[str] = _NONE if replay is None else replay.settled
-        self._used: dict[str, None] = {}  # an ordered set
-        self._recorded = dict(context.recorded)
-        self._recording: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._ask_counts: dict[str, tuple[int, Branch]] = {}  # questions without keys: how often, and where last
-        self._top = _KeyScope(self, None)
-        self.run: Any = None
-        """The run, for tools that take it."""
-        self.unanswered: dict[str, protocol.Interrupt] = {}
-        """The questions that this run asked and that have no answer, by id."""
+    _context: RunContext
+    _output: Output
+    _services: Services
+    _recorded: dict[str, bytes]
+    run: Any = None
+    """The run, for tools that take it."""
+    unanswered: dict[str, protocol.Interrupt] = field(default_factory=dict[str, protocol.Interrupt])
+    """The questions that this run asked and that have no answer, by id."""
+    _used: dict[str, None] = field(default_factory=dict[str, None])  # an ordered set
+    _recording: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
+    _ask_counts: dict[str, tuple[int, Branch]] = field(default_factory=dict[str, tuple[int, Branch]])
+    """How often questions without keys were asked, and where last."""
+    _top: _KeyScope | None = None
 
     def make_interrupt(
         self,
@@ -190,7 +182,7 @@ class Questions:
         _check_question(question)
         what = [question.question if identity is None else identity, encode(schema).decode()]
         branch = self._output.branches.current_branch()
-        derive = self._output.ids.derive
+        derive = self._output.branches.derive
         if question.key is None:
             self._output.branches.require_name(branch)
             same = derive("#", branch.name, *what)
@@ -213,7 +205,7 @@ class Questions:
         return self._ask_counts[same][0] if same in self._ask_counts else 0
 
     def _check_stored(self, what: str) -> None:
-        if not self.is_stored:
+        if not self._context.is_stored:
             raise RunNotStored(what)
 
     async def take_answers(self, asked: Sequence[protocol.Interrupt]) -> list[ResumeEntry]:
@@ -225,22 +217,23 @@ class Questions:
         ids = [interrupt.id for interrupt in asked]
         if len(set(ids)) != len(ids):
             raise ValueError("two of the questions have the same key and the same text; give each its own key")
-        used = [id_ for id_ in ids if id_ in self._current and id_ not in self._used]
+        replay = self._context.replay
+        answers: Mapping[str, ResumeEntry] = {} if replay is None else replay.answers
+        used = [id_ for id_ in ids if replay is not None and id_ in replay.current and id_ not in self._used]
         if used:
             await self._settle(used)
-        replaying, branches = self._output.replaying, self._output.branches
-        missing = [interrupt for interrupt in asked if interrupt.id not in self._answers]
+        branches = self._output.branches
+        missing = [interrupt for interrupt in asked if interrupt.id not in answers]
         if missing:
-            if replaying is not None:
-                replaying.has_progressed = True
+            self._output.branches.has_progressed = True
             self.unanswered.update((interrupt.id, interrupt) for interrupt in missing)
             branches.asked(branches.current_branch(), missing[0].id)
             raise RunInterrupt(*missing)
-        if used and replaying is not None:
-            replaying.has_progressed = True
+        if used:
+            self._output.branches.has_progressed = True
         if ids:
             branches.passed(branches.current_branch(), ids[-1], is_current=bool(used))
-        return [self._answers[id_] for id_ in ids]
+        return [answers[id_] for id_ in ids]
 
     async def _settle(self, used: Sequence[str]) -> None:
         """Settle answers that came with this run, and count them as used.
@@ -248,7 +241,8 @@ class Questions:
         A question of one branch cancels its siblings. What one of them settles then is settled in the store, so it must
         be used as well, or the user would be asked again. So the cancelled caller waits until it is settled.
         """
-        unsettled = [id_ for id_ in used if id_ not in self._settled]
+        replay = self._context.replay
+        unsettled = [id_ for id_ in used if replay is None or id_ not in replay.settled]
         if unsettled:
             settling = asyncio.ensure_future(self._services.settle(unsettled))
             try:
@@ -263,7 +257,8 @@ class Questions:
     @property
     def has_unused_answers(self) -> bool:
         """Whether answers that came with this run were not used: they may be given again."""
-        return not self._current.issubset(self._used)
+        replay = self._context.replay
+        return replay is not None and not replay.current.issubset(self._used)
 
     async def ask(self, questions: Sequence[Question], subagent: str | None) -> list[Any]:
         """Return the payloads of the answers. Raises ``RunInterrupt`` or ``InterruptCancelled``."""
@@ -373,13 +368,13 @@ class Questions:
             after = output.state.seen()
             patch = [] if after is before else make_patch(before, after)
             times = {same: number for same, (number, one) in self._ask_counts.items() if one.is_within(branch)}
-            return {"value": value, "patch": patch, "times": times, "ids": output.ids.position}
+            return {"value": value, "patch": patch, "times": times, "ids": output.branches.position()}
 
         done = await self.once(key, observed, is_idempotent=is_idempotent)
         if not is_new:
             for same, number in done["times"].items():
                 self._ask_counts[same] = (max(self._count_of(same), number), branch)
-            output.ids.go_to(done["ids"])
+            output.branches.go_to(done["ids"])
             if done["patch"]:
                 await self._change_state(done["patch"])
         return done["value"]
@@ -388,7 +383,7 @@ class Questions:
         """Make a key that is unique in the run and that a replay makes again: the scope and a count."""
         place = _key_scope.get()
         if place is None or place.owner is not self:  # the scope of another run, which started this one
-            place = self._top
+            place = self._top = self._top or _KeyScope(self, None)
         branch = self._output.branches.current_branch().name
         if branch != "":
             kind = f"{kind} of {branch}"

@@ -11,7 +11,7 @@ from typing import Any
 from aguila.agent.chat_values import FILE_PROVIDER, read_conversation
 from aguila.agent.context import RunContext, Services
 from aguila.agent.handles import ChatHandle
-from aguila.agent.output import OutputMapper
+from aguila.agent.output import Output
 from aguila.agent.questions import Questions
 from aguila.agent.run_api import RunAPI
 from aguila.chat.hooks import Hooks
@@ -21,7 +21,6 @@ from aguila.codec.json.decoder import decode
 from aguila.codec.json.encoder import encode
 from aguila.codec.notices import Notice, log_notice
 from aguila.errors import EncodeError, RunNotStored
-from aguila.offload import offload
 from aguila.protocol import (
     Context,
     DeveloperMessage,
@@ -38,7 +37,6 @@ from aguila.protocol.legacy import BinaryInputContent
 from aguila.protocol.parts import DataSource, FileSource, MediaPart, TextPart, UrlSource
 from aguila.store.encoding import MAX_TITLE, is_title
 from aguila.stream.json_values import copy_json
-from aguila.stream.writer import EventWriter
 
 _NO_TOOLS: frozenset[str] = frozenset()  # one for all runs: each takes over 200 bytes
 
@@ -51,7 +49,7 @@ class Run(RunAPI):
     """
 
     def __init__(
-        self, context: RunContext, output: OutputMapper, services: Services, questions: Questions, agent: Any = None
+        self, context: RunContext, output: Output, services: Services, questions: Questions, agent: Any = None
     ) -> None:
         input_ = context.input
         self.agent: Any = agent
@@ -77,9 +75,13 @@ class Run(RunAPI):
         self._title = context.title
         self._services = services
         self._is_known = context.is_known
-        self._usage: list[TokenUsage] = []
-        frontend_tools = frozenset([tool.name for tool in self.tools]) if self.tools else _NO_TOOLS
-        super().__init__(output, questions, frontend_tools, owner=None)
+        self._is_stored = context.is_stored
+        self.usage: list[TokenUsage] = []
+        """The usage that ``add_usage`` recorded, in order."""
+        self._output = output
+        self._questions = questions
+        self._frontend_tools = frozenset([tool.name for tool in self.tools]) if self.tools else _NO_TOOLS
+        self._owner_id = None
         questions.run = self
 
     @property
@@ -106,7 +108,7 @@ class Run(RunAPI):
             raise EncodeError(f"run.title takes a string of up to {MAX_TITLE} characters, or None")
         if not self.is_stored:
             raise RunNotStored("set the title of the thread")
-        self._title = title
+        self._title = self._output.title = title
 
     @property
     def user_text(self) -> str:
@@ -121,21 +123,16 @@ class Run(RunAPI):
     @property
     def is_stored(self) -> bool:
         """Whether the run is stored. If not, questions, ``once``, and changes of session or title raise an error."""
-        return self._questions.is_stored
-
-    @property
-    def usage(self) -> list[TokenUsage]:
-        """The usage that ``add_usage`` recorded, in order."""
-        return self._usage
+        return self._is_stored
 
     @property
     def hooks(self) -> Hooks:
         """Hooks that are called for chat contents of the agent. Set it before the first of them."""
-        return self._output.hooks
+        return self._output.yielded.hooks
 
     @hooks.setter
     def hooks(self, hooks: Hooks) -> None:
-        self._output.hooks = hooks
+        self._output.yielded.hooks = hooks
 
     def chat(self) -> ChatHandle:
         """Open a stream of chat updates beside others. An agent that sends only one stream uses ``emit``."""
@@ -147,12 +144,7 @@ class Run(RunAPI):
 
         They are in ``resume_input`` and not in ``messages``. Empty until the replay has reached the answer.
         """
-        replaying = self._output.replaying
-        if (
-            self.resume_input is None
-            or self._output.is_muted
-            or (replaying is not None and not replaying.has_progressed)
-        ):
+        if self.resume_input is None or self._output.is_muted or not self._output.branches.has_progressed:
             return []
         known = {message.id for message in self.input.messages}
         return [
@@ -183,10 +175,7 @@ class Run(RunAPI):
 
     async def emit(self, event: Any) -> None:
         """Send what a generator may yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""
-        await self._output.room()
-        if event.__class__ is not str and self._output.is_slow(event):
-            event = await offload(self._output.prepare, event)
-        self._output.accept(event)
+        await self._output.send(event)
 
     async def patch_state(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Apply a JSON Patch to the state and send it. Nothing is compared, which is faster for large states.
@@ -206,7 +195,7 @@ class Run(RunAPI):
 
     async def messages_snapshot(self, messages: Sequence[Message]) -> None:
         """Replace the conversation (MSGS-1). The client drops every other message, also those of this run."""
-        await self._output.send_opener(EventWriter.messages_snapshot, messages)
+        await self._output.send_opener(self._output.agent_writer.messages_snapshot, messages)
 
     def add_usage(self, usage: TokenUsage) -> None:
         """Add the tokens of one model call, also of a subagent (USE-7). The terminal event carries the sums.
@@ -220,7 +209,7 @@ class Run(RunAPI):
             raise EncodeError(f"add_usage() takes a TokenUsage, not {type(usage).__name__}")
         counted = decode(encode(usage), TokenUsage, strict=True)
         if self._output.branches.count():
-            self._usage.append(counted)
+            self.usage.append(counted)
 
     async def once(
         self, key: str, effect: Callable[[], Any], *, uses_run: bool = False, idempotent: bool = False

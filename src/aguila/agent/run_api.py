@@ -17,7 +17,7 @@ from aguila.agent.handles import (
     not_open,
     status_of,
 )
-from aguila.agent.output import OutputMapper
+from aguila.agent.output import Output
 from aguila.agent.questions import (
     APPROVAL_SCHEMA,
     Approval,
@@ -33,7 +33,6 @@ from aguila.errors import OutcomeUnknown
 from aguila.protocol import Interrupt, Metadata, TextMessageRole, replace
 from aguila.stream.json_values import copy_json
 from aguila.stream.verification.rules import SUBAGENT
-from aguila.stream.writer import EventWriter
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,13 +45,10 @@ class RunAPI:
 
     __slots__ = ("_frontend_tools", "_output", "_owner_id", "_questions")
 
-    def __init__(
-        self, output: OutputMapper, questions: Questions, frontend_tools: frozenset[str], owner: str | None
-    ) -> None:
-        self._output = output
-        self._questions = questions
-        self._frontend_tools = frontend_tools
-        self._owner_id = owner
+    _output: Output
+    _questions: Questions
+    _frontend_tools: frozenset[str]
+    _owner_id: str | None
 
     @property
     def _owner(self) -> str | None:
@@ -186,7 +182,7 @@ class RunAPI:
             "parent_message_id": parent_message_id,
             "metadata": metadata,
         }
-        run_id = self._output.ids.mint("sub") if subagent_run_id is None else subagent_run_id
+        run_id = self._output.branches.new_id("sub") if subagent_run_id is None else subagent_run_id
         return SubagentHandle(self._output, self._questions, self._frontend_tools, run_id, name, opening)
 
     async def activity(
@@ -199,11 +195,13 @@ class RunAPI:
 
     async def custom(self, name: str, value: Any, *, metadata: Metadata | None = None) -> None:
         """Send a CUSTOM event. Raises ``EncodeError`` if the value is not JSON."""
-        await self._output.send(EventWriter.custom, name, value, subagent=self._owner, metadata=metadata)
+        await self._output.send(self._output.agent_writer.custom, name, value, subagent=self._owner, metadata=metadata)
 
     async def raw(self, event: Any, source: str | None = None, *, metadata: Metadata | None = None) -> None:
         """Send a RAW event: one of another system, in addition to the standard events for it (PASS-3)."""
-        await self._output.send(EventWriter.raw, event, source=source, subagent=self._owner, metadata=metadata)
+        await self._output.send(
+            self._output.agent_writer.raw, event, source=source, subagent=self._owner, metadata=metadata
+        )
 
     # Branches
 
@@ -331,7 +329,7 @@ class RunAPI:
 
     def new_id(self, kind: str) -> str:
         """Make an id for a message or a call. A replay makes the same one again."""
-        return self._output.ids.mint(kind)
+        return self._output.branches.new_id(kind)
 
     def new_call_id(self, given: str) -> str:
         """Return a model's call id, or a new id if that is empty or the thread has a call with it."""
@@ -356,15 +354,17 @@ class SubagentHandle(Opened, RunAPI):
 
     def __init__(
         self,
-        output: OutputMapper,
+        output: Output,
         questions: Questions,
         frontend_tools: frozenset[str],
         run_id: str,
         name: str,
         opening: dict[str, Any],
     ) -> None:
-        RunAPI.__init__(self, output, questions, frontend_tools, run_id)
-        self.id = run_id
+        self._output = output
+        self._questions = questions
+        self._frontend_tools = frontend_tools
+        self.id = self._owner_id = run_id
         self.name = name
         self.result: Any = None
         self._opening = opening
@@ -379,12 +379,12 @@ class SubagentHandle(Opened, RunAPI):
     async def __aenter__(self) -> SubagentHandle:
         """Send SUBAGENT_STARTED."""
         self._is_open = True
-        await self._output.send_opener(EventWriter.start_subagent, self.name, self.id, **self._opening)
+        await self._output.send_opener(self._output.agent_writer.start_subagent, self.name, self.id, **self._opening)
         return self
 
     async def fail(self, message: str, code: str | None = None) -> None:
         """End the invocation as failed, with a message for the user. The run continues (SUB-6)."""
-        await self._output.send_opener(EventWriter.fail_subagent, self.id, message, code)
+        await self._output.send_opener(self._output.agent_writer.fail_subagent, self.id, message, code)
 
     async def _close(self, error: BaseException | None) -> None:
         self._is_open = False
@@ -392,7 +392,7 @@ class SubagentHandle(Opened, RunAPI):
             return
         status = status_of(error)
         if status == "success":
-            await self._output.send_opener(EventWriter.finish_subagent, self.id, copy_json(self.result))
+            await self._output.send_opener(self._output.agent_writer.finish_subagent, self.id, copy_json(self.result))
         elif status == "error":
             await self.fail("The subagent failed.", "subagent_error")
         elif status == "cancelled" and not self._questions.unanswered and not self._output.is_cancelled:

@@ -69,7 +69,7 @@ class AllowedMedia(msgspec.Struct, frozen=True, kw_only=True):
         """Return why a file of a provider is not passed on, or None. Uploads have no provider, or our own."""
         if provider in (None, OWN_PROVIDER) or provider in self.providers:
             return None
-        return f"files of {provider!r} are not allowed; add the provider with allowed_media"
+        return f"files of {provider!r} are not allowed; add the provider with AllowedMedia"
 
     def find_url_problem(self, url: str) -> str | None:
         """Return why a URL is not passed on, or None."""
@@ -78,7 +78,7 @@ class AllowedMedia(msgspec.Struct, frozen=True, kw_only=True):
             return "its URL has no scheme"
         scheme = scheme.lower()
         if scheme not in [one.lower() for one in self.schemes]:
-            return f"URLs with {scheme}: are not allowed; add the scheme with allowed_media"
+            return f"URLs with {scheme}: are not allowed; add the scheme with AllowedMedia"
         if scheme not in _WITH_HOST:
             return None
         if _AMBIGUOUS.search(url) is not None:
@@ -91,7 +91,7 @@ class AllowedMedia(msgspec.Struct, frozen=True, kw_only=True):
         host = _read_host(_without_port(authority))
         if host is None:
             return "the host of its URL is not valid"
-        return None if self._allows(host) else f"the host {host} is not allowed; add it with allowed_media"
+        return None if self._allows(host) else f"the host {host} is not allowed; add it with AllowedMedia"
 
     def _allows(self, host: str) -> bool:
         is_private = _is_private(host)

@@ -24,7 +24,6 @@ from aguila.chat.types import (
 from aguila.codec.compat.context import SPELLING
 from aguila.codec.compat.documents import convert_binary_part
 from aguila.codec.dialects.content import as_binary
-from aguila.codec.json.buffer import PresizedBuffer
 from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, Warn
 from aguila.errors import DecodeError, EncodeError
@@ -45,7 +44,6 @@ from aguila.protocol.legacy import BinaryInputContent
 
 _NAME = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 _MEDIA_TYPE = re.compile(rf"{_NAME}/{_NAME}(?:\s*;.*)?\Z", re.DOTALL)
-_SLICE = 1 << 18  # characters of base64; a multiple of four
 _WHITESPACE = {ord(c): None for c in " \t\r\n"}
 _PARTS: dict[str, type[MediaPart]] = {
     "image": ImagePart,
@@ -153,12 +151,7 @@ def decode_base64(text: str) -> bytes:
     # Python 3.11 accepts surplus padding. Complete base64 has a length that is a multiple of four.
     if len(text) % 4 == 0 and text.find("=", 0, max(len(text) - 4, 0)) < 0:
         with suppress(ValueError):  # also raised for text that is not ASCII
-            if len(text) <= _SLICE:
-                return binascii.a2b_base64(text, strict_mode=True)
-            buffer = PresizedBuffer(len(text) // 4 * 3 - text.count("=", len(text) - 2))
-            for i in range(0, len(text), _SLICE):
-                buffer.write(binascii.a2b_base64(text[i : i + _SLICE], strict_mode=True))
-            return buffer.getvalue()
+            return binascii.a2b_base64(text, strict_mode=True)
     raise UnreadablePart("its data is not base64")
 
 
@@ -258,14 +251,8 @@ def _data_source(data: bytes, media_type: str | None) -> DataSource:
 
 
 def encode_base64(data: bytes, head: str = "") -> str:
-    """Encode bytes as base64, after ``head``. Large data in slices, each of which takes about a millisecond."""
-    if len(data) <= _SLICE:
-        return head + binascii.b2a_base64(data, newline=False).decode("ascii")
-    buffer = PresizedBuffer(len(head) + (len(data) + 2) // 3 * 4)
-    buffer.write(head.encode("ascii"))
-    for i in range(0, len(data), 3 * _SLICE // 4):
-        buffer.write(binascii.b2a_base64(data[i : i + 3 * _SLICE // 4], newline=False))
-    return str(buffer.getbuffer(), "ascii")
+    """Encode bytes as base64, after ``head``."""
+    return head + binascii.b2a_base64(data, newline=False).decode("ascii")
 
 
 def _merge_file_name(properties: Properties, warn: Warn) -> Any:

@@ -11,7 +11,7 @@ from aguila.cli.main import about
 from aguila.cli.options import stores, streams
 from aguila.cli.options.help_texts import add_command, make_group
 from aguila.cli.options.inspect import inspect
-from aguila.cli.options.serve import serve
+from aguila.cli.options.serve import ServeCommand, serve
 
 commands = make_group(
     "The AG-UI stack for Python.", name="aguila", add_completion=False, pretty_exceptions_enable=False
@@ -30,7 +30,7 @@ def _root(
         typer.echo(context.get_help())
 
 
-add_command(commands, serve)
+add_command(commands, serve, cls=ServeCommand)
 add_command(commands, inspect)
 streams.register(commands)
 stores.register(commands)

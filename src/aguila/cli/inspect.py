@@ -10,6 +10,7 @@ from urllib.parse import urlencode
 
 import msgspec
 import typer
+from starlette.types import Receive, Send
 
 from aguila.cli.check import findings_of
 from aguila.cli.http_caller import CannotRun, read_stream
@@ -17,9 +18,8 @@ from aguila.cli.replay import Replay, runs_of
 from aguila.cli.serve import LOCAL_HOSTS, Serving, announce_page, listen, run_until_signal, serve
 from aguila.codec.formats import Format, detect_format
 from aguila.frameworks import upstream
-from aguila.server import App
-from aguila.server.http.responses import Receive, Send
-from aguila.server.page.files import NOT_BUILT
+from aguila.server import App, Sends
+from aguila.server.frontends.page.files import NOT_BUILT
 from aguila.store import MemoryStore
 from aguila.testing.plurals import counted
 from aguila.testing.recordings import RecordedStream, read_streams
@@ -34,7 +34,7 @@ def inspect_url(url: str, *, store: str, headers: Mapping[str, str], port: int, 
         folder=str(Path.cwd()),
         store=store,
         host=_HOST,
-        options={"page": True, "debug": True, "merge_deltas": False},  # each event as it was sent
+        options={"page": True, "debug": True, "sends": Sends(merge_deltas=False)},  # each event as it was sent
         upstream_headers=dict(headers),
         inspects=True,
     )
@@ -74,7 +74,7 @@ class RecordingApp:
             replay,
             store=MemoryStore(),  # an app without a store warns that threads are lost on exit; a recording is not
             page=True,
-            merge_deltas=False,
+            sends=Sends(merge_deltas=False),
             allow_anonymous=True,
             allowed_hosts=LOCAL_HOSTS,
         )

@@ -34,13 +34,13 @@ from aguila.cli.supervision import LoopWatch, Supervisor, end_with_supervisor
 from aguila.errors import StoreUnavailable
 from aguila.frameworks import upstream
 from aguila.frameworks.relay.upstream import Upstream
-from aguila.server import App, Limits
-from aguila.server.access.hosts import LOOPBACK_NAMES
-from aguila.server.agents import named_agents
+from aguila.server import App
+from aguila.server.config.agents import named_agents
+from aguila.server.frontends.page.files import NOT_BUILT, PageFiles
+from aguila.server.http.access import LOOPBACK_NAMES
 from aguila.server.http.bounded_protocol import BoundedHTTPProtocol
 from aguila.server.http.not_loaded import answer_not_loaded
-from aguila.server.page.files import NOT_BUILT, PageFiles
-from aguila.store import MemoryStore, Retention, Store
+from aguila.store import MemoryStore, Store
 from aguila.store.locations import MEMORY
 
 LOCAL_HOSTS = LOOPBACK_NAMES
@@ -204,12 +204,11 @@ def build(serving: Serving) -> App:
         named_agents(found)
     except (TypeError, ValueError) as error:
         raise CannotServe(f"{serving.target} is neither an agent nor a dict of agents: {error}") from None
-    options: dict[str, Any] = {**serving.options, "limits": Limits(**serving.options.get("limits", {}))}
-    if "retention" in options:
-        options["retention"] = Retention(**options["retention"])
+    options = dict(serving.options)
     options.setdefault("page", serving.is_local)
     if serving.inspects:
-        options.setdefault("name", serving.target.partition("?")[0])  # the page shows which endpoint it calls
+        name = serving.target.partition("?")[0]  # the page shows which endpoint it calls
+        options["capabilities"] = {"identity": {"name": name}}
     if serving.is_local:
         options["allowed_hosts"] = [*LOCAL_HOSTS, serving.host, *options.get("allowed_hosts", ())]
     try:

@@ -35,7 +35,10 @@ def store_from_environment(environment: MutableMapping[str, str]) -> str | None:
 def absolute_location(location: str) -> str:
     """Return a location that is the same in every directory. Raises ``ValueError``."""
     path = None if location == MEMORY else sqlite_path(location)
-    return location if path is None else str(path.resolve())
+    if path is None:
+        return location
+    _, mark, options = location.partition("?") if location.startswith("sqlite:///") else ("", "", "")
+    return f"sqlite:///{path.resolve()}?{options}" if mark else str(path.resolve())
 
 
 def has_password(location: str) -> bool:

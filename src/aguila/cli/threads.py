@@ -25,7 +25,7 @@ from aguila.testing.plurals import counted
 
 T = TypeVar("T")
 
-Key = tuple[str, str]
+ThreadKey = tuple[str, str]
 """Scope and thread id."""
 
 
@@ -42,7 +42,7 @@ class Outcome:
 
     def __init__(self) -> None:
         self.counts: dict[Restored, int] = {"added": 0, "unchanged": 0, "replaced": 0, "different": 0}
-        self._different: list[Key] = []
+        self._different: list[ThreadKey] = []
 
     def add(self, archive: ThreadArchive, restored: Restored) -> None:
         """Count a thread."""
@@ -109,7 +109,7 @@ async def _snapshot_of(location: str) -> AsyncGenerator[Snapshot]:
         yield snapshot
 
 
-async def _select(snapshot: Snapshot, scope: str | None, wanted: Sequence[str]) -> list[Key]:
+async def _select(snapshot: Snapshot, scope: str | None, wanted: Sequence[str]) -> list[ThreadKey]:
     """Return the wanted threads in the order of the snapshot; without any, all of the scope."""
     keys = [key for key in await snapshot.threads() if scope in (None, key[0])]
     if not wanted:
@@ -125,10 +125,10 @@ async def _select(snapshot: Snapshot, scope: str | None, wanted: Sequence[str]) 
     return [key for key in keys if key[1] in set(wanted)]
 
 
-def find_all(location: str, scope: str | None, wanted: Sequence[str]) -> list[Key]:
+def find_all(location: str, scope: str | None, wanted: Sequence[str]) -> list[ThreadKey]:
     """Return the wanted threads. Raise ``CannotUse`` if one does not exist."""
 
-    async def find() -> list[Key]:
+    async def find() -> list[ThreadKey]:
         async with _snapshot_of(location) as snapshot:
             return await _select(snapshot, scope, wanted)
 
@@ -276,7 +276,7 @@ def import_threads(location: str, source: Path, *, replace: bool) -> Outcome:
     return outcome
 
 
-def delete(location: str, keys: Sequence[Key]) -> None:
+def delete(location: str, keys: Sequence[ThreadKey]) -> None:
     """Delete threads."""
 
     async def delete_all() -> None:

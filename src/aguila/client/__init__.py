@@ -1,6 +1,6 @@
 """Call any AG-UI agent: ``AsyncClient`` for asyncio, ``Client`` without.
 
-The logic is written once, as programs without I/O (``thread``, ``streaming``); ``drivers`` perform their effects.
+The logic is written once, as programs without I/O (``thread``, ``streaming``); ``drivers`` perform their actions.
 """
 
 from aguila.chat.tools import FunctionTool, ToolError, tool

@@ -10,8 +10,8 @@ from weakref import ref
 
 from aguila.chat.tools import AnyTool
 from aguila.client.base import ClientBase
+from aguila.client.drivers.actions import Program
 from aguila.client.drivers.async_driver import AsyncDriver
-from aguila.client.drivers.effects import Program
 from aguila.client.files import FileLike, read_file
 from aguila.client.requests.branches import ThreadTree, fetch_branch, fetch_fork, fetch_tree
 from aguila.client.requests.threads import ThreadFilter, ThreadInfo, change_thread, list_page, remove_thread

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from aguila.chat.tools import AnyTool, Confirm, Toolbox
 from aguila.client.arguments import expect, is_async_transport, listed
-from aguila.client.drivers.effects import Program
+from aguila.client.drivers.actions import Program
 from aguila.client.files import FileLike, mime_type_of, read_file, uploaded_part
 from aguila.client.middleware import Middleware
 from aguila.client.requests.http_requests import fetch

@@ -44,7 +44,7 @@ from aguila.chat.types import (
     UsageContent,
 )
 from aguila.client.async_client import AsyncClient, AsyncClientRun, AsyncThread
-from aguila.client.requests.message_id_map import Key, find_renamed
+from aguila.client.requests.message_id_map import MessageKey, find_renamed
 from aguila.client.runs.run import RunResult
 from aguila.codec.notices import Warn
 from aguila.errors import IllegalStep, StreamTruncated
@@ -83,7 +83,7 @@ class ThreadHistory:
         self.question_ids: set[str] = set()
         self.generated_ids: dict[int, tuple[ChatMessage, list[str]]] = {}
         """The ids that we gave to messages without one, by the identity of the message."""
-        self.server_ids: dict[Key, str] = {}
+        self.server_ids: dict[MessageKey, str] = {}
         """The ids that the server uses for messages of ours."""
 
 

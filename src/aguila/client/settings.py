@@ -96,17 +96,19 @@ class ClientCore(Generic[TransportT]):
         self.drivers: WeakSet[Any] = WeakSet()
         """The drivers of the async client, which are interrupted when it is closed."""
 
-    def check_open(self, error: Exception | None = None) -> None:
-        """Raise ``TransportFailed`` if the client was closed. ``error`` is the exception that closing has caused."""
-        if self.closed.is_set():
-            raise TransportFailed("the client was closed", was_sent=error is not None) from error
+    def closing_error(self, error: Exception | None = None) -> TransportFailed:
+        """Return the failure of everything after ``close``. ``error`` is the exception that closing has caused."""
+        failure = TransportFailed("the client was closed", was_sent=error is not None)
+        failure.__cause__ = error
+        return failure
 
     def transport_failure(self, error: Exception) -> TransportFailed:
         """Return a failure of the transport, which the program handles. Raise any other error.
 
         A lack of memory is raised as such, also if a library reports it as a broken connection.
         """
-        self.check_open(error)
+        if self.closed.is_set():
+            raise self.closing_error(error)
         cause: BaseException | None = error
         while cause is not None:
             if isinstance(cause, MemoryError):

@@ -9,7 +9,7 @@ from weakref import ref
 
 from aguila.chat.tools import AnyTool
 from aguila.client.base import ClientBase
-from aguila.client.drivers.effects import Program
+from aguila.client.drivers.actions import Program
 from aguila.client.drivers.sync_driver import SyncDriver
 from aguila.client.files import FileLike
 from aguila.client.requests.branches import ThreadTree, fetch_branch, fetch_fork, fetch_tree

@@ -8,40 +8,23 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
-from contextvars import ContextVar, Token
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
-
-class RunLogContext:
-    """Adds a run's ids to everything that this task, and tasks it starts, log within the block."""
-
-    __slots__ = ("_run_id", "_thread_id", "_token")
-
-    def __init__(self, thread_id: str, run_id: str | None = None) -> None:
-        self._thread_id = thread_id
-        self._run_id = run_id
-        self._token: Token[RunLogContext | None] | None = None
-
-    @property
-    def fields(self) -> Mapping[str, str]:
-        """The ids as fields of a record."""
-        return {"thread": self._thread_id} if self._run_id is None else {"thread": self._thread_id, "run": self._run_id}
-
-    def __enter__(self) -> None:
-        self._token = _run.set(self)
-
-    def __exit__(self, *_: object) -> None:
-        if self._token is not None:
-            _run.reset(self._token)
+log_context: ContextVar[Mapping[str, str] | None] = ContextVar("aguila.run", default=None)
+"""The ids (``thread``, ``run``) that this task, and tasks it starts, add to every record."""
 
 
-_run: ContextVar[RunLogContext | None] = ContextVar("aguila.run", default=None)
-
-
-def has_run_context() -> bool:
-    """Return whether a ``RunLogContext`` is entered."""
-    return _run.get() is not None
+@contextmanager
+def use_log_context(thread: str, run: str | None = None) -> Generator[None]:
+    """Set ``log_context`` within the block."""
+    token = log_context.set({"thread": thread} if run is None else {"thread": thread, "run": run})
+    try:
+        yield
+    finally:
+        log_context.reset(token)
 
 
 def escape_text(text: str) -> str:
@@ -66,9 +49,9 @@ _AMBIGUOUS = re.compile(r"[\s='\"]")
 
 def log_fields(**more: Any) -> dict[str, Any]:
     """Return the ``extra`` of a log call: the ids of the current run, and the arguments that are not None."""
-    run = _run.get()
-    ids: Mapping[str, str] = {} if run is None else run.fields
-    return {"fields": {**ids, **{name: value for name, value in more.items() if value is not None}}}
+    return {
+        "fields": {**(log_context.get() or {}), **{name: value for name, value in more.items() if value is not None}}
+    }
 
 
 def log_event(log: logging.Logger, level: int, event: str, *, error: BaseException | None = None, **more: Any) -> None:

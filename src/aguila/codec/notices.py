@@ -56,6 +56,10 @@ def log_notice(notice: Notice) -> None:
     _log.log(logging.INFO if notice.is_routine else logging.WARNING, "%s", notice, extra=extra)
 
 
+def ignore_notice(notice: Notice) -> None:
+    """Drop a notice: it was reported before, or this process wrote the value."""
+
+
 class NoticeLimiter:
     """Passes on the first ``MAX_NOTICES`` notices of a document and counts the rest. A peer could cause any number."""
 

@@ -7,15 +7,15 @@ are split as bytes: in text, U+2028 and others would be line ends too (PY-2).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import repeat
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final, Unpack
 
 import msgspec
 
 from aguila.codec.json.decoder import DecoderOptions, EventDecoder
-from aguila.codec.json.encoder import SIMPLE_EVENTS, encode_event, encode_events, encode_simple
-from aguila.codec.json.large_strings import LARGE
+from aguila.codec.json.encoder import SIMPLE_EVENTS, encode_event, encode_simple
 from aguila.codec.json.text import MAX_SIZE
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import Event, RunStartedEvent
@@ -24,6 +24,10 @@ _BOM: Final = b"\xef\xbb\xbf"
 
 # Room for field names, ids and comments. The limit for the data itself is exact.
 _FRAME_OVERHEAD: Final = 4096
+
+# Expressions, because a megabyte may have half a million lines. An id with NUL is ignored.
+_DATA_LINE: Final = re.compile(rb"\ndata(?:: ?|$)(.*)", re.MULTILINE)
+_LAST_ID: Final = re.compile(rb".*\nid(?:: ?|$)([^\0\n]*)$", re.MULTILINE | re.DOTALL)
 
 
 # Writing
@@ -56,14 +60,10 @@ class SSEEncoder:
         return self.encode_json(data, id)
 
     def encode_many(self, events: Iterable[Event], ids: Iterable[str | int] | None = None) -> bytes:
-        """Encode many events, much cheaper than one by one. ``ids`` has one id for each event."""
-        lines = encode_events(events)  # LF occurs only after each event, so one replacement makes the frames
-        if not lines:
-            return b""
+        """Encode many events. ``ids`` has one id for each event."""
         if ids is None:
-            return b"data: " + lines[:-1].replace(b"\n", b"\n\ndata: ") + b"\n\n"
-        pairs = zip(ids, lines[:-1].split(b"\n"), strict=True)
-        return b"".join([b"id: %b\ndata: %b\n\n" % (_encode_id(id_), line) for id_, line in pairs])
+            return b"".join(map(self.encode, events))
+        return b"".join([self.encode(event, id_) for event, id_ in zip(events, ids, strict=True)])
 
     def encode_json(self, data: bytes, id: str | int | None = None) -> bytes:  # noqa: A002
         """Frame an event that is JSON already. Line ends are removed; nothing else is checked."""
@@ -73,16 +73,6 @@ class SSEEncoder:
             return b"data: %b\n\n" % data
         return b"id: %b\ndata: %b\n\n" % (_encode_id(id), data)
 
-    def frame_log(self, first: int, documents: Sequence[bytes], suffix: str = "") -> bytes:
-        """Frame stored events, each JSON on one line.
-
-        The ids are consecutive numbers from ``first`` on, each with ``suffix``, which must be ASCII without ``%``.
-        """
-        if len(documents) == 1:
-            return b"id: %d%b\ndata: %b\n\n" % (first, suffix.encode(), documents[0])
-        form = b"id: %%d%b\ndata: %%b\n\n" % suffix.encode()
-        return b"".join([form % pair for pair in enumerate(documents, first)])
-
     def frame(self, documents: Sequence[bytes], id: str | int | None = None) -> bytes:  # noqa: A002
         """Frame the documents that one event became, each JSON on one line. The last frame has the id."""
         if not documents:
@@ -91,13 +81,6 @@ class SSEEncoder:
         if id is not None:
             frames[-1] = b"id: %b\n%b" % (_encode_id(id), frames[-1])
         return b"".join(frames)
-
-    def frame_in_pieces(self, documents: Sequence[bytes], id: str | int) -> tuple[bytes, ...]:  # noqa: A002
-        """Frame documents as ``frame`` does, in pieces, so that large documents are not copied."""
-        if not documents:
-            return ()
-        pieces = [piece for data in documents[:-1] for piece in (b"data: ", data, b"\n\n")]
-        return (*pieces, b"id: %b\ndata: " % _encode_id(id), documents[-1], b"\n\n")
 
     def comment(self, text: str = "") -> bytes:
         """Encode a comment: readers ignore it, and proxies see that the stream is alive (SSE-7, PY-12)."""
@@ -134,102 +117,6 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
     id: str | None = None
 
 
-class _BlockReader:
-    """Splits a stream into blocks between blank lines, and reads their data and ids."""
-
-    def __init__(self, max_size: int) -> None:
-        self.oversize = 0  # the size of the block at which reading stopped
-        self.last_id: bytes | None = None
-        self._max_size = max_size
-        self._limit = max_size + _FRAME_OVERHEAD
-        self._rest = bytearray()  # the incomplete block
-        self._is_past_bom = False
-        self._after_cr = False  # the last byte was a CR: an LF that follows belongs to it
-
-    @property
-    def last_event_id(self) -> str | None:
-        return None if self.last_id is None else self.last_id.decode("utf-8", "replace")
-
-    @property
-    def buffered(self) -> int:
-        return len(self._rest)
-
-    def feed(self, data: bytes) -> list[bytes]:
-        """Return the complete blocks between blank lines, with LF as the only line end."""
-        if not self._is_past_bom:
-            data = self._begin(data)
-        if self._after_cr and data:
-            self._after_cr = False
-            if data[0] == 10:
-                data = data[1:]
-        if not data:
-            return []
-        if 13 in data:
-            self._after_cr = data[-1] == 13
-            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
-        rest = self._rest
-        before = len(rest)
-        if rest:
-            # A long frame may arrive in many small pieces. They are collected and parsed when it ends.
-            ends = data.find(b"\n\n") >= 0 or (data[0] == 10 and rest[-1] == 10)
-            rest += data
-            if not ends:
-                if len(rest) - (rest[-1] == 10) > self._limit:  # a trailing LF is not part of the frame
-                    self.oversize = len(rest)
-                return []
-            # The bytes before were searched already.
-            end = rest.find(b"\n\n", before - 1)
-            blocks = [bytes(memoryview(rest)[:end]), *bytes(memoryview(rest)[end + 2 :]).split(b"\n\n")]
-        else:
-            blocks = data.split(b"\n\n")
-        if before + len(data) > self._limit:
-            for i, block in enumerate(blocks):
-                if len(block) - (block[-1:] == b"\n") > self._limit:
-                    self.oversize = len(block)
-                    return blocks[:i]
-        self._rest = bytearray(blocks.pop())
-        return blocks
-
-    def _begin(self, data: bytes) -> bytes:
-        data = bytes(self._rest) + data
-        self._is_past_bom = len(data) >= len(_BOM) or not _BOM.startswith(data)
-        self._rest = bytearray() if self._is_past_bom else bytearray(data)
-        return data.removeprefix(_BOM) if self._is_past_bom else b""
-
-    def close(self) -> list[bytes]:
-        rest = bytes(self._rest)
-        self._rest = bytearray()
-        head, newline, line = rest.rpartition(b"\n")
-        if not line.startswith(b"data"):
-            # Truncated data is not JSON, so it is noticed. A truncated id looks complete, so it must not count.
-            rest = head + newline
-        return [rest] if rest else []
-
-    def read_data(self, block: bytes) -> bytes | None:
-        """Return the data of a block, or None if it has no data line. Store its id."""
-        if block[:6] == b"data: " and 10 not in block:
-            return block[6:]
-        if block[:4] == b"id: ":  # one id and one data line, as SSEEncoder writes them
-            end = block.find(b"\n")
-            if end >= 0 and block[end + 1 : end + 7] == b"data: " and block.find(b"\n", end + 1) < 0:
-                head = block[4:end]
-                if 0 not in head:
-                    self.last_id = head
-                return block[end + 7 :]
-        data: list[bytes] = []
-        for line in block.split(b"\n"):
-            name, _, value = line.partition(b":")
-            if name == b"data":
-                data.append(value[1:] if value.startswith(b" ") else value)
-            elif name == b"id" and 0 not in value:
-                self.last_id = value[1:] if value.startswith(b" ") else value
-        return b"\n".join(data) if data else None
-
-    def size_error(self, index: int) -> DecodeError:
-        message = f"a frame of at least {self.oversize} bytes exceeds the limit of {self._max_size}"
-        return DecodeError(message, rule="limit-size", index=index)
-
-
 class SSEParser:
     """Parses a stream into frames, without decoding their data.
 
@@ -240,79 +127,101 @@ class SSEParser:
 
     def __init__(self, *, max_size: int = MAX_SIZE) -> None:
         self.error: DecodeError | None = None
-        self._reader = _BlockReader(max_size)
+        self.last_event_id: str | None = None
+        """The last id of the stream, which a client sends as ``Last-Event-ID``; None before the first."""
+        self.buffered = 0
+        """The number of bytes of an incomplete frame."""
         self._max_size = max_size
         self._count = 0
-
-    @property
-    def last_event_id(self) -> str | None:
-        """The last id of the stream, which a client sends as ``Last-Event-ID``; None before the first."""
-        return self._reader.last_event_id
-
-    @property
-    def buffered(self) -> int:
-        """The number of bytes of an incomplete frame."""
-        return self._reader.buffered
+        self._rest = bytearray()  # the incomplete frame
+        self._start: bytes = b""  # what may be the beginning of a byte order mark
+        self._is_past_bom = False
+        self._after_cr = False  # the last byte was a CR: an LF that follows belongs to it
 
     def feed(self, data: bytes) -> list[Frame]:
         """Return the frames that these bytes complete."""
         if self.error is not None:
             raise self.error
-        return self._frames(self._reader.feed(data))
+        if not self._is_past_bom:
+            data = self._begin(data)
+        if self._after_cr and data:
+            self._after_cr = False
+            data = data.removeprefix(b"\n")
+        if 13 in data:
+            self._after_cr = data[-1] == 13
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        rest = self._rest
+        searched = max(0, len(rest) - 1)
+        rest += data
+        end = rest.rfind(b"\n\n", searched)
+        blocks: list[bytes] = []
+        if end >= 0:
+            blocks = bytes(memoryview(rest)[:end]).split(b"\n\n")
+            del rest[: end + 2]
+        frames = self._frames(blocks)
+        self.buffered = len(rest)
+        if self.error is None and self.buffered > self._max_size:
+            self._check_block(rest)
+        if self.error is not None and not frames:
+            raise self.error
+        return frames
 
     def close(self) -> list[Frame]:
         """Return the last frame, if the stream ended without its blank line."""
         if self.error is not None:
             raise self.error
-        return self._frames(self._reader.close())
-
-    def _frames(self, blocks: list[bytes]) -> list[Frame]:
-        frames: list[Frame] = []
-        reader = self._reader
-        if b"" in blocks:
-            blocks = [block for block in blocks if block]  # a flood of blank lines
-        if not reader.oversize and not (blocks and len(blocks[0]) > LARGE):  # the general case copies it once less
-            # Nearly all streams have one data line per frame. Parsing them together halves the cost of a frame.
-            limit = self._max_size + 6
-            plain = [
-                block[6:] for block in blocks if block[:6] == b"data: " and 10 not in block and len(block) <= limit
-            ]
-            if len(plain) == len(blocks):
-                id_ = reader.last_event_id
-                self._count += len(plain)
-                return list(map(Frame, plain, repeat(id_)))
-            if blocks and not plain:
-                numbered = self._numbered(blocks, limit)
-                if numbered is not None:
-                    return numbered
-        for block in blocks:
-            content = reader.read_data(block)
-            if content is None:
-                continue
-            if len(content) > self._max_size:
-                reader.oversize = len(content)
-                break
-            frames.append(Frame(content, reader.last_event_id))
-        self._count += len(frames)
-        if reader.oversize:
-            self.error = reader.size_error(self._count)
-            if not frames:
-                raise self.error
+        head, newline, line = bytes(self._rest).rpartition(b"\n")
+        self._rest, self.buffered = bytearray(), 0
+        # Truncated data is not JSON, so it is noticed. A truncated id looks complete, so it must not count.
+        frames = self._frames([head + newline + line if line.startswith(b"data") else head])
+        if self.error is not None:
+            raise self.error
         return frames
 
-    def _numbered(self, blocks: list[bytes], limit: int) -> list[Frame] | None:
-        """Return the frames if each is one id and one data line, as ``SSEEncoder`` writes them, else None."""
-        lines = b"\n".join(blocks).split(b"\n")
-        heads, bodies = lines[::2], lines[1::2]
-        data = [line[6:] for line in bodies if line[:6] == b"data: " and len(line) <= limit]
-        ids = [head[4:] for head in heads if 0 not in head]
-        # Every block begins with an id and every second line is data, so each block has one of each.
-        has_ids = len([1 for block in blocks if block[:4] == b"id: "]) == len(blocks)
-        if not has_ids or not len(blocks) == len(data) == len(ids) == len(heads):
-            return None
-        self._reader.last_id = ids[-1]
-        self._count += len(data)
-        return list(map(Frame, data, b"\n".join(ids).decode("utf-8", "replace").split("\n")))
+    def _begin(self, data: bytes) -> bytes:
+        """Remove a byte order mark, which may arrive in pieces."""
+        data = self._start + data
+        self._is_past_bom = len(data) >= len(_BOM) or not _BOM.startswith(data)
+        self._start = b"" if self._is_past_bom else data
+        return data.removeprefix(_BOM) if self._is_past_bom else b""
+
+    def _frames(self, blocks: list[bytes]) -> list[Frame]:
+        """Return the frames of these blocks, up to the first that is too large."""
+        frames: list[Frame] = []
+        for block in filter(None, blocks):
+            if len(block) > self._max_size:
+                self._check_block(block)
+            if self.error is not None:
+                break
+            # Nearly every block is one data line: client bytes to messages, 1.5x.
+            is_plain = block.startswith(b"data: ") and 10 not in block
+            data = block[6:] if is_plain else self._read_data(block)
+            if data is None:
+                continue
+            if len(data) > self._max_size:
+                self._refuse(len(data))
+                break
+            frames.append(Frame(data, self.last_event_id))
+            self._count += 1
+        return frames
+
+    def _read_data(self, block: bytes) -> bytes | None:
+        """Return the data of a block, or None if it has no data line. Keep its id."""
+        lines = b"\n" + block
+        if (found := _LAST_ID.match(lines)) is not None:
+            self.last_event_id = found[1].decode("utf-8", "replace")
+        data: list[bytes] = _DATA_LINE.findall(lines)
+        return b"\n".join(data) if data else None
+
+    def _check_block(self, block: bytes | bytearray) -> None:
+        """Refuse a block that is too large. Line ends around it depend on how the stream was cut, and do not count."""
+        most = self._max_size + _FRAME_OVERHEAD
+        if len(block) > most and len(block.strip(b"\n")) > most:
+            self._refuse(len(block))
+
+    def _refuse(self, size: int) -> None:
+        message = f"a frame of at least {size} bytes exceeds the limit of {self._max_size}"
+        self.error = DecodeError(message, rule="limit-size", index=self._count)
 
 
 class SSEDecoder:
@@ -325,47 +234,35 @@ class SSEDecoder:
 
     def __init__(self, **options: Unpack[DecoderOptions]) -> None:
         self.error: DecodeError | None = None
-        self._reader = _BlockReader(options.get("max_size", MAX_SIZE))
-        self._decoder = EventDecoder(**options)
+        self.last_event_id: str | None = None
+        """The last id of the stream, which a client sends as ``Last-Event-ID``; None before the first.
 
-    @property
-    def last_event_id(self) -> str | None:
-        """The last id of the stream, which a client sends as ``Last-Event-ID``; None before the first."""
-        return self._reader.last_event_id
+        After an error it is that of the last good frame, so that a reader that resumes there misses nothing.
+        """
+        self._parser = SSEParser(max_size=options.get("max_size", MAX_SIZE))
+        self._decoder = EventDecoder(**options)
 
     def feed(self, data: bytes) -> list[Event]:
         """Return the events that these bytes complete. Unknown ones are dropped with a notice (PROC-3)."""
-        if self.error is not None:
-            raise self.error
-        return self._decode(self._reader.feed(data))
+        return self._decode(partial(self._parser.feed, data))
 
     def close(self) -> list[Event]:
         """Return the last event, if the stream ended without its blank line. An incomplete one is a ``DecodeError``."""
+        return self._decode(self._parser.close)
+
+    def _decode(self, parse: Callable[[], list[Frame]]) -> list[Event]:
         if self.error is not None:
             raise self.error
-        return self._decode(self._reader.close())
-
-    def _decode(self, blocks: list[bytes]) -> list[Event]:
-        reader, decoder = self._reader, self._decoder
-        id_before, index_before = reader.last_id, decoder.next_index
         events: list[Event] = []
-        texts = [block[6:] for block in blocks if block[:6] == b"data: " and 10 not in block]
-        if len(texts) != len(blocks):  # ids, comments or several data lines
-            texts = [data for block in blocks if (data := reader.read_data(block)) is not None]
         try:
-            decoder.feed_all(texts, events)
+            for frame in parse():
+                events += self._decoder.feed(frame.data)
+                self.last_event_id = frame.id
+            if self._parser.error is None:
+                self.last_event_id = self._parser.last_event_id  # a frame without data may have one, too
+            self.error = self._parser.error
         except DecodeError as error:
             self.error = error
-            # Go back to the id of the last good frame, so that a reader that resumes there misses nothing.
-            reader.last_id = id_before
-            good = decoder.next_index - index_before - 1
-            for block in blocks:
-                if good == 0:
-                    break
-                good -= reader.read_data(block) is not None
-        else:
-            if reader.oversize:
-                self.error = reader.size_error(decoder.next_index)
         if self.error is not None and not events:
             raise self.error
         return events

@@ -7,25 +7,43 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from aguila.server.access.authentication import ANONYMOUS, Principal
     from aguila.server.app import App
-    from aguila.server.errors import Rejected
-    from aguila.server.front_ends import front_end_options
-    from aguila.server.limits import Limits
-    from aguila.server.page.options import Page
-    from aguila.server.request import Request
+    from aguila.server.config.errors import Rejected
+    from aguila.server.config.limits import Limits, Quota
+    from aguila.server.config.options import Sends, Timing, Trust
+    from aguila.server.frontends.options import front_end_options
+    from aguila.server.frontends.page.options import Page
+    from aguila.server.http.access import ANONYMOUS, Principal
+    from aguila.server.http.request import Request
 
-__all__ = ["ANONYMOUS", "App", "Limits", "Page", "Principal", "Rejected", "Request", "front_end_options"]
+__all__ = [
+    "ANONYMOUS",
+    "App",
+    "Limits",
+    "Page",
+    "Principal",
+    "Quota",
+    "Rejected",
+    "Request",
+    "Sends",
+    "Timing",
+    "Trust",
+    "front_end_options",
+]
 
 _MODULES = {
-    "ANONYMOUS": "access.authentication",
+    "ANONYMOUS": "http.access",
     "App": "app",
-    "Limits": "limits",
-    "Page": "page.options",
-    "Principal": "access.authentication",
-    "Rejected": "errors",
-    "Request": "request",
-    "front_end_options": "front_ends",
+    "Limits": "config.limits",
+    "Page": "frontends.page.options",
+    "Principal": "http.access",
+    "Quota": "config.limits",
+    "Rejected": "config.errors",
+    "Request": "http.request",
+    "Sends": "config.options",
+    "Timing": "config.options",
+    "Trust": "config.options",
+    "front_end_options": "frontends.options",
 }
 
 

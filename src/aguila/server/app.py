@@ -9,50 +9,52 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping, MutableMapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache
-from typing import Any, Literal, Never
+from typing import Any, Never
 
-from aguila.chat.allowed_media import DEFAULT_MEDIA, AllowedMedia
+from starlette.types import Message, Receive, Scope, Send
+
 from aguila.codec.notices import Warn, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.errors import StoreUnavailable
 from aguila.protocol import AgentCapabilities
-from aguila.server.access.authentication import Authenticate
-from aguila.server.access.control import AccessControl
-from aguila.server.agents import named_agents
-from aguila.server.capabilities import derive_capabilities
-from aguila.server.copilotkit.mount import CopilotKit
-from aguila.server.errors import Disconnected
-from aguila.server.history.client_history.known_messages import UnknownHistory
-from aguila.server.history.projection import HistoryMode
-from aguila.server.http.dispatch import Dispatcher
-from aguila.server.http.event_stream import EventStream
-from aguila.server.http.responses import Receive, Send, drop_body, limit_writes
-from aguila.server.limits import Limits
-from aguila.server.page.files import PageFiles
-from aguila.server.page.options import Page
-from aguila.server.runs.manager import Runs
-from aguila.server.service import Service
-from aguila.server.settings import Busy, HTTPSettings, Settings, UndeclaredPeers
+from aguila.server.config.agents import named_agents
+from aguila.server.config.capabilities import derive_capabilities
+from aguila.server.config.errors import Disconnected
+from aguila.server.config.limits import WRITE_SECONDS, Limits
+from aguila.server.config.options import Busy, HistoryMode, Sends, Settings, Timing, Trust
+from aguila.server.config.removed import APP_OPTIONS, refuse_removed
+from aguila.server.frontends.copilotkit import CopilotKit
+from aguila.server.frontends.langgraph import LangGraph
+from aguila.server.frontends.page.files import PageFiles
+from aguila.server.frontends.page.options import Page
+from aguila.server.frontends.tanstack import TanStack
+from aguila.server.http.access import Access, Authenticate, Preflight
+from aguila.server.http.errors import error_response, to_rejected
+from aguila.server.http.front_end import FrontEnd
+from aguila.server.http.responses import (
+    BufferedResponse,
+    Headers,
+    Response,
+    add_headers,
+    drop_body,
+    json_response,
+    limit_writes,
+)
+from aguila.server.http.routes import build_router, keep_encoded, path_segments
+from aguila.server.http.service import Service
+from aguila.server.http.stream import EventStream
+from aguila.server.runs.runs import Runs
 from aguila.server.signals import SignalListener
-from aguila.store import Durability, MemoryStore, Retention, Store
+from aguila.store import MemoryStore, Retention, Store
 from aguila.store.locations import MEMORY, make_store
 
 _log = logging.getLogger("aguila.server")
 
 _MIN_CLOSE_TIMEOUT = 2.0
 """Minimum seconds for a store to close. A failing store gets only these."""
-
-
-_REMOVED = {
-    "one_text_at_a_time": (
-        "one_text_at_a_time is gone: clients that declare no protocol version get one text and one tool call at a "
-        "time; App(undeclared_peers='parallel') sends parallel ones as the agent writes them"
-    ),
-}
-"""Options of earlier versions, and what replaces them."""
 
 
 class App:
@@ -62,29 +64,20 @@ class App:
     started it. docs/server.md describes the options; all times are in seconds.
 
     ``store``: a ``Store``, the path or URL of one (``sqlite:///path``), ``":memory:"``; None is memory, with a warning.
-    ``durability``: with ``"process"`` stored events survive the death of the process, with ``"power"`` also the loss of
-    power.
     ``authenticate``: takes a ``Request`` and returns a ``Principal`` or a scope, or None to refuse. Without it all
     callers share one scope, and listing, deleting and files need ``allow_anonymous``.
     ``history``: which side keeps the messages. ``busy``: how a second run on a thread is handled.
-    ``on_disconnect``: with ``"cancel"`` a run is cancelled ``disconnect_grace`` after its last viewer left.
+    ``cancel_unwatched_after``: cancel a run this long after its last viewer left; None lets it continue.
+    ``limits``: sizes, counts and quotas. ``retention``: which threads are deleted or compacted.
+    ``timing``: how long the parts of a run may take. ``trust``: which input of clients reaches agents.
+    ``sends``: how events are stored and sent.
     ``heartbeat``: how long a stream may be idle before it sends a comment.
-    ``lease``: how long a run survives if its process does not renew the lease.
-    ``drain``: how long runs may continue during shutdown. ``cancel_grace``: how long a cancelled agent may clean up.
-    ``coalesce``: how long events may be buffered. ``merge_deltas``: send buffered deltas of the same text, reasoning
-    or arguments as one. ``store_patience``: how long events may wait for a failing store.
+    ``drain``: how long runs may continue during shutdown.
     ``allowed_hosts``: the host names that requests may use. ``cors_origins``: the other origins that may use the app.
     ``headers_allowed``: the request headers that agents see.
-    ``unknown_history``: with ``"drop"``, remove assistant and tool messages of clients that no run has sent.
-    ``state_keys``: the top-level keys of the state that clients may change; None allows all.
-    ``allowed_media``: which references to media agents see; by default data, uploads, and public hosts with https.
-    ``echo_input``: put the input on RUN_STARTED.
-    ``undeclared_peers``: what a client that declares no protocol version receives. ``"flatten"`` makes the output of
-    subagents the agent's own, and sends one text and one tool call at a time, because front ends mix parallel ones.
-    ``"parallel"`` flattens only. ``"subagents"`` sends SUBAGENT_* events, which clients before 0.0.59 refuse, one text
-    and one call at a time. ``"meta"`` is ``"flatten"``, with META events as META, which no published client reads.
     ``capabilities``: merged over the derived capabilities.
     ``copilotkit``: serve CopilotKit's runtime contract at this path; True is ``/copilotkit``.
+    ``langgraph_interrupts``: also send interrupts as CUSTOM ``on_interrupt``.
     ``page``: show chat and inspector to browsers that open the root of the app; a ``Page`` sets its title, colours and
     login. None: only if ``aguila serve`` serves the app on a loopback address.
     ``debug``: send the texts of exceptions to clients, and fail a run whose replay differs.
@@ -99,88 +92,68 @@ class App:
         agent: Any,
         *,
         store: Store | str | os.PathLike[str] | None = None,
-        durability: Durability = "process",
         authenticate: Authenticate | None = None,
         allow_anonymous: bool = False,
         history: HistoryMode = "client",
         busy: Busy = "auto",
-        on_disconnect: Literal["continue", "cancel"] = "continue",
-        disconnect_grace: float = 5.0,
+        cancel_unwatched_after: float | None = None,
+        limits: Limits = Limits(),  # noqa: B008 - frozen
+        retention: Retention | None = None,
+        timing: Timing = Timing(),  # noqa: B008 - frozen
+        trust: Trust = Trust(),  # noqa: B008 - frozen
+        sends: Sends = Sends(),  # noqa: B008 - frozen
         heartbeat: float = 15.0,
-        lease: float = 30.0,
         drain: float = 10.0,
-        coalesce: float = 0.005,
-        merge_deltas: bool = True,
-        cancel_grace: float = 5.0,
-        store_patience: float = 5.0,
-        limits: Limits | None = None,
         allowed_hosts: Sequence[str] | None = None,
         cors_origins: Sequence[str] = (),
         headers_allowed: Sequence[str] = (),
-        allow_system_messages: bool = False,
-        unknown_history: UnknownHistory = "keep",
-        state_keys: Sequence[str] | None = None,
-        allowed_media: AllowedMedia = DEFAULT_MEDIA,
-        echo_input: bool = False,
-        undeclared_peers: UndeclaredPeers = "flatten",
-        langgraph_interrupts: bool = False,
         capabilities: AgentCapabilities | Mapping[str, Any] | None = None,
-        retention: Retention | None = None,
+        copilotkit: str | bool = False,
+        langgraph_interrupts: bool = False,
+        page: bool | Page | None = None,
         debug: bool = False,
         handle_signals: bool = True,
-        name: str | None = None,
-        copilotkit: str | bool = False,
-        page: bool | Page | None = None,
         warn: Warn = log_notice,
         **removed: Never,
     ) -> None:
-        for option in removed:
-            raise TypeError(_REMOVED.get(option, f"App() got an unexpected keyword argument {option!r}"))
+        refuse_removed("App", removed, APP_OPTIONS)
         self._agents = named_agents(agent)
         self._settings = Settings(
             history=history,
             busy=busy,
-            lease=lease,
-            drain=drain,
-            coalesce=coalesce,
-            merge_deltas=merge_deltas,
-            cancel_grace=cancel_grace,
-            store_patience=store_patience,
-            limits=Limits() if limits is None else limits,
-            allow_system_messages=allow_system_messages,
-            unknown_history=unknown_history,
-            state_keys=state_keys,
-            allowed_media=allowed_media,
-            echo_input=echo_input,
-            langgraph_interrupts=langgraph_interrupts,
+            cancel_unwatched_after=cancel_unwatched_after,
+            limits=limits,
             retention=retention,
+            timing=timing,
+            trust=trust,
+            sends=sends,
+            heartbeat=heartbeat,
+            drain=drain,
+            headers_allowed=headers_allowed,
             debug=debug,
         )
-        self._http = HTTPSettings(
-            on_disconnect=on_disconnect,
-            disconnect_grace=disconnect_grace,
-            heartbeat=heartbeat,
-            headers_allowed=headers_allowed,
-            undeclared_peers=undeclared_peers,
-        )
-        self._access = AccessControl(
+        self._access = Access(
             authenticate,
             allow_anonymous=allow_anonymous,
             allowed_hosts=allowed_hosts,
             cors_origins=cors_origins,
         )
-        self.name = name
         self.drain = drain
         self.copilotkit = CopilotKit(copilotkit) if copilotkit else None
         """The path of CopilotKit's routes; None if they are not served."""
         if not isinstance(page, bool | Page | None):
             raise TypeError(f"App(page={page!r}) is neither True, False, None nor a Page")
         self._page_option = page
-        self.store = _make_store(store, durability, store_patience)
+        self.store = _make_store(store, timing.store_patience)
         self._warns_of_memory = store is None
         self._capabilities = self._derive_capabilities(capabilities, has_names=isinstance(agent, Mapping))
         self._warn = warn
-        self._dispatcher = Dispatcher(self._access, self.copilotkit, self._ensure_started)
+        self._front_ends: list[FrontEnd] = [TanStack(), LangGraph(sends_events=langgraph_interrupts)]
+        if self.copilotkit is not None:
+            self._front_ends.append(self.copilotkit)
+        self._router = build_router(self._front_ends)
+        self.page: PageFiles | None = None
+        """The files of the page; None if it is not served."""
         if page:
             self._add_page()
         self._signals = SignalListener(self) if handle_signals else None
@@ -199,18 +172,13 @@ class App:
         """Derive the capabilities of each agent, and those of the app at None."""
         return {
             agent: derive_capabilities(
-                name=agent if has_names and agent is not None else self.name,
+                name=agent if has_names else None,
                 is_durable=not isinstance(self.store, MemoryStore),
                 agent=next(iter(self._agents.values())) if agent is None else self._agents[agent],
                 override=override,
             )
             for agent in (None, *self._agents)
         }
-
-    @property
-    def page(self) -> PageFiles | None:
-        """The files of the page; None if it is not served."""
-        return self._dispatcher.page
 
     def show_page(self) -> None:
         """Serve the page unless ``page`` was given. ``aguila serve`` calls this on a loopback address."""
@@ -219,7 +187,13 @@ class App:
 
     def _add_page(self) -> None:
         options = self._page_option if isinstance(self._page_option, Page) else None
-        self._dispatcher.page = PageFiles(allows_anonymous=self._access.grants_ownership, options=options)
+        self.page = PageFiles(allows_anonymous=self._access.grants_ownership, options=options)
+        self.add_front_end(self.page)
+
+    def add_front_end(self, front_end: FrontEnd) -> None:
+        """Serve a front end that needs more than the protocol. Call this before the app starts."""
+        self._front_ends.append(front_end)
+        self._router = build_router(self._front_ends)
 
     def is_open_to(self, host: str, *, as_owner: bool = False) -> bool:
         """Return whether the app answers requests to ``host`` without credentials.
@@ -242,7 +216,7 @@ class App:
     async def _ensure_started(self) -> Service:
         service = self._service
         if service is not None:
-            if not service.runs.is_orphaned:
+            if not service.loop.is_closed():
                 return service
             self._reset()
         async with self._starting:
@@ -255,13 +229,20 @@ class App:
             return self._service
 
     async def _start(self) -> Service:
+        closing = [one.closing for one in self._front_ends if one.closing is not None]
         service = Service(
-            Runs(self._agents, self.store, self._settings, self._warn),
+            Runs(
+                self._agents,
+                self.store,
+                self._settings,
+                self._warn,
+                closing=lambda event: [one for close in closing for one in close(event)],
+            ),
             agents=list(self._agents),
-            limits=self._settings.limits,
+            settings=self._settings,
             capabilities=self._capabilities,
-            http=self._http,
-            serves_files=self._access.grants_ownership,
+            front_ends=self._front_ends,
+            access=self._access,
             warn=self._warn,
         )
         if self._signals is not None:
@@ -289,7 +270,7 @@ class App:
 
     async def close(self) -> None:
         """Drain the runs, end the streams and close the store."""
-        if self._service is not None and self._service.runs.is_orphaned:
+        if self._service is not None and self._service.loop.is_closed():
             self._reset()
             await self.store.close()
         async with self._starting:
@@ -305,7 +286,7 @@ class App:
         await service.runs.close()
         await self._close_agents()
         is_short = service.runs.store_health.is_failing or service.runs.is_stopping_now
-        patience = self._settings.store_patience
+        patience = self._settings.timing.store_patience
         await self._close_store(_MIN_CLOSE_TIMEOUT if is_short else max(_MIN_CLOSE_TIMEOUT, patience))
 
     async def _close_agents(self) -> None:
@@ -375,24 +356,62 @@ class App:
 
     # ASGI
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle an ASGI connection."""
         if scope["type"] == "http":
-            response = await self._dispatcher.respond(scope, receive)
+            response = await self._respond(scope, receive)
             if response is None:
                 return
             if scope["method"] == "HEAD":
                 send = drop_body(send)
+            if self._access.origins.are_listed or self._draining is not None:
+                send = add_headers(send, self._common_headers(scope))
             if isinstance(response, EventStream):  # a timer that all streams share limits its writes
-                await response(receive, send)
+                await response(scope, receive, send)
                 return
             with suppress(Disconnected):
-                await response(receive, limit_writes(send, self._settings.limits.write_seconds))
+                await response(scope, receive, limit_writes(send, WRITE_SECONDS))
         elif scope["type"] == "lifespan":
             await self._handle_lifespan(receive, send)
         elif scope["type"] == "websocket":
             await receive()
             await send({"type": "websocket.close", "code": 1008})
+
+    async def _respond(self, scope: Scope, receive: Receive) -> Response | None:
+        """Return the response to a request; None if the client has disconnected."""
+        service = self._service
+        try:
+            if service is None or service.loop.is_closed():
+                service = None
+                service = await self._ensure_started()
+            routed = keep_encoded(scope, service)
+            await self._router(routed, receive, _send_nothing)
+            return routed["aguila.response"]
+        except Disconnected:
+            return None
+        except Preflight as answer:
+            return BufferedResponse(status=204, headers=answer.headers)
+        except Exception as error:  # noqa: BLE001 - each becomes a response
+            if isinstance(error, StoreUnavailable):
+                if service is not None:
+                    service.runs.store_health.record_failure(error)
+                elif path_segments(scope) == ["healthz"]:  # it says only that the process answers
+                    return json_response({"status": "ok"})
+                else:
+                    _log.warning("the app cannot start: %s", error)
+            refusal = to_rejected(error, scope)
+        refusal.__traceback__ = None  # its frames hold what was refused, and this frame would hold them
+        return error_response(refusal, scope, self._front_ends)
+
+    def _common_headers(self, scope: Scope) -> Headers:
+        """Return the headers that every response to a request carries."""
+        headers: list[tuple[bytes, bytes]] = []
+        for name, value in scope["headers"]:
+            if name == b"origin" and self._access.origins.are_listed:
+                headers += self._access.origins.headers(value)
+        if self._draining is not None and scope.get("http_version", "1.1").startswith("1"):
+            headers.append((b"connection", b"close"))
+        return headers
 
     async def _handle_lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -416,13 +435,17 @@ class App:
                 return
 
 
+async def _send_nothing(message: Message) -> None:
+    raise RuntimeError("an endpoint sends no response: the app does, when the router has returned")
+
+
 class _MountPoint:
     """Serves the app at exactly the path of its mount, which Starlette would answer with a redirect."""
 
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         # The whole path is the root of the app, with path parameters filled in. Some servers leave the mount of the
         # parent out of the path.
         root, path = scope.get("root_path", ""), scope["path"].rstrip("/")
@@ -438,16 +461,7 @@ def _warn_of_memory() -> None:
     )
 
 
-def _make_store(store: Store | str | os.PathLike[str] | None, durability: Durability, patience: float) -> Store:
-    if durability not in ("process", "power"):
-        raise ValueError(f'durability is {durability!r}; use "process" or "power"')
+def _make_store(store: Store | str | os.PathLike[str] | None, patience: float) -> Store:
     if store is None or store == MEMORY:
-        store = MemoryStore()
-    if not isinstance(store, Store):
-        return make_store(store, busy_seconds=patience, durability=durability)
-    if durability == "power" and store.durability != "power":
-        raise ValueError(
-            'durability="power" needs a store that survives the loss of power, and this one does not; '
-            'use App(store=path), or SQLiteStore(path, durability="power")'
-        )
-    return store
+        return MemoryStore()
+    return store if isinstance(store, Store) else make_store(store, busy_seconds=patience)

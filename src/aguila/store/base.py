@@ -78,7 +78,6 @@ from aguila.store.records import (
     Batch,
     Blob,
     CancelRequest,
-    Durability,
     InterruptRecord,
     Lease,
     MetadataFilter,
@@ -120,11 +119,6 @@ class Store(ABC):
     def location(self) -> str | None:
         """Where the store is, for messages: a path, or a URL without its password. None for memory."""
         return None
-
-    @property
-    def durability(self) -> Durability | None:
-        """What a stored event survives; None if it is lost with the process."""
-        return "process"
 
     @property
     def wrote_at(self) -> float:

@@ -6,9 +6,9 @@ from before is refused instead of continuing in the middle of another run.
 
 from __future__ import annotations
 
-import os
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from random import Random
+from functools import partial
+from secrets import token_urlsafe
 from typing import Final
 
 from aguila.errors import CursorExpired
@@ -19,31 +19,8 @@ PATTERN: Final = "^([A-Za-z0-9_-]{8})?$"
 """A token, or no token."""
 
 
-# Tokens are no secrets, so they need no system call. They are made 256 at a time, because every run would wait for the
-# encoding of its own.
-_STOCK: Final = 256
-_random: Final = Random()  # noqa: S311
-_tokens: Final[list[str]] = []
-
-
-def new_token() -> str:
-    """Return a random token for the events of one run and epoch."""
-    while True:
-        try:
-            return _tokens.pop()
-        except IndexError:
-            text = urlsafe_b64encode(_random.randbytes(_STOCK * _BYTES)).decode()
-            _tokens.extend([text[at : at + 8] for at in range(0, len(text), 8)])
-
-
-def _restock() -> None:
-    """Make other tokens than the process that this one was forked from."""
-    _tokens.clear()
-    _random.seed()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restock)
+new_token: Final = partial(token_urlsafe, _BYTES)
+"""Return a random token for the events of one run and epoch."""
 
 
 def format_cursor(number: int, token: str) -> str:

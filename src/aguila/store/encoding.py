@@ -9,8 +9,8 @@ from operator import methodcaller
 from typing import Any, Final, TypeGuard
 
 from aguila.codec.json.bounded_floats import decode_json
-from aguila.codec.json.large_strings import LARGE
 from aguila.errors import CursorExpired
+from aguila.store.large_strings import HUGE
 
 SMALL_RUN: Final = 64 * 1024
 """The bytes that a small run writes. A health check requires room for them."""
@@ -29,12 +29,12 @@ def encode_rows(events: Sequence[bytes]) -> list[Row]:
     """
     if len(events) == 1:
         return [(1, _check_line(events[0]))]
-    if max(map(len, events), default=0) <= LARGE:
+    if max(map(len, events), default=0) <= HUGE:
         return [(len(events), join_events(events))]
     rows: list[Row] = []
     start = 0
     for index, event in enumerate(events):
-        if len(event) > LARGE:
+        if len(event) > HUGE:
             if start < index:
                 rows.append((index - start, join_events(events[start:index])))
             rows.append((1, _check_line(event)))
@@ -60,7 +60,7 @@ def size_of_events(events: Sequence[bytes]) -> int:
         return len(_check_line(events[0]))
     size = sum(map(len, events))
     # One search in small events that are joined takes a tenth of the time of a search in each.
-    if b"\n" in b"".join(events) if size <= LARGE else any(map(_HAS_LINE_BREAK, events)):
+    if b"\n" in b"".join(events) if size <= HUGE else any(map(_HAS_LINE_BREAK, events)):
         raise ValueError(_LINE_BREAK)
     return size
 
@@ -115,10 +115,11 @@ def encodable(text: str) -> str:
 
 def is_title(value: Any) -> TypeGuard[str]:
     """Return whether a value may be the title of a thread: a short string without NUL that UTF-8 can encode."""
-    return isinstance(value, str) and len(value) <= MAX_TITLE and _UNSTORABLE.search(value) is None
+    return isinstance(value, str) and len(value) <= MAX_TITLE and UNSTORABLE.search(value) is None
 
 
-_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
+UNSTORABLE: Final = re.compile("[\0\ud800-\udfff]")
+"""Characters that not every store can keep."""
 
 
 def join_events(events: Sequence[bytes]) -> bytes:

@@ -22,7 +22,7 @@ Read = Callable[[int], Awaitable[tuple[Sequence[Batch], int]]]
 
 T = TypeVar("T")
 
-Key = tuple[str, str]
+ThreadKey = tuple[str, str]
 """Scope and thread id."""
 
 
@@ -83,7 +83,7 @@ class Channel:
         "users",
     )
 
-    def __init__(self, key: Key, ring_limit: int) -> None:
+    def __init__(self, key: ThreadKey, ring_limit: int) -> None:
         self.key = key
         self.log = Signal()
         """Changes when events are appended, or the thread is removed."""
@@ -165,7 +165,7 @@ class Feed:
     """The channels of one store in one process. ``before_wait`` is called before a reader sleeps."""
 
     def __init__(self, *, ring_bytes: int = 256 * 1024, before_wait: Callable[[], None] = lambda: None) -> None:
-        self.channels: dict[Key, Channel] = {}
+        self.channels: dict[ThreadKey, Channel] = {}
         self.loop = asyncio.get_running_loop()  # once: before Python 3.12 this is a system call
         self.is_closed = False
         self._ring_bytes = ring_bytes
@@ -204,7 +204,7 @@ class Feed:
             channel.on_control = None
             self._drop_unused(channel)
 
-    def wake_control(self, key: Key) -> None:
+    def wake_control(self, key: ThreadKey) -> None:
         """Wake the tasks that wait for a cancel request or its answer."""
         channel = self.channels.get(key)
         if channel is not None:
@@ -212,7 +212,7 @@ class Feed:
                 channel.stamp = channel.stamp[:1]  # the state that the last poll saw is out of date
             channel.wake_control()
 
-    def invalidate(self, key: Key) -> None:
+    def invalidate(self, key: ThreadKey) -> None:
         """Forget a thread that another process changed or removed, and wake its readers."""
         channel = self.channels.get(key)
         if channel is not None:
@@ -239,7 +239,7 @@ class Feed:
             if channel.on_control is not None or channel.log.waiting or channel.control.waiting
         ]
 
-    async def tail(self, key: Key, after: int, read: Read) -> AsyncIterator[Batch]:
+    async def tail(self, key: ThreadKey, after: int, read: Read) -> AsyncIterator[Batch]:
         """Iterate over stored, then live batches after a cursor, until the feed closes. Raises what ``read`` raises."""
         channel = self._join(key)
         position = after
@@ -267,7 +267,7 @@ class Feed:
         finally:
             self._leave(channel)
 
-    async def wait_for_control(self, key: Key, query: Callable[[], Awaitable[T | None]]) -> T:
+    async def wait_for_control(self, key: ThreadKey, query: Callable[[], Awaitable[T | None]]) -> T:
         """Call ``query`` now and after each control change; return its first result that is not None.
 
         Raises ``StoreUnavailable`` when the feed closes, and what ``query`` raises.
@@ -317,7 +317,7 @@ class Feed:
 
         return self.wait_for_control(key, find_request)
 
-    def _join(self, key: Key) -> Channel:
+    def _join(self, key: ThreadKey) -> Channel:
         channel = self._channel(key)
         channel.users += 1
         return channel
@@ -326,7 +326,7 @@ class Feed:
         channel.users -= 1
         self._drop_unused(channel)
 
-    def _channel(self, key: Key) -> Channel:
+    def _channel(self, key: ThreadKey) -> Channel:
         channel = self.channels.get(key)
         if channel is None:
             channel = self.channels[key] = Channel(key, self._ring_bytes)

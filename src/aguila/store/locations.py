@@ -9,7 +9,6 @@ from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
 from aguila.store.base import Store
-from aguila.store.records import Durability
 from aguila.store.sqlite.store import SQLiteStore
 
 MEMORY: Final = ":memory:"
@@ -26,21 +25,20 @@ def make_store(
     location: str | os.PathLike[str],
     *,
     busy_seconds: float = 5.0,
-    durability: Durability = "process",
     migrate: bool = True,
 ) -> Store:
     """Make the store at a location. Raises ``ValueError`` if no store has such a location.
 
     As in SQLAlchemy, the path follows ``sqlite:///``: ``sqlite:///threads.db`` is relative, ``sqlite:////var/threads.db``
-    is absolute. Options of ``PostgresStore`` are parameters of its URL: ``?aguila_schema=...&aguila_wakeups=poll``.
+    is absolute. Its option is a parameter: ``sqlite:///threads.db?durability=power`` syncs each commit. Options of
+    ``PostgresStore`` are parameters of its URL: ``?aguila_schema=...&aguila_wakeups=poll``.
     ``busy_seconds`` is how long a call may wait for a store that is locked or away.
-    ``durability`` is for SQLite; a committed transaction of PostgreSQL always survives the loss of power. ``migrate``
-    is for PostgreSQL: whether opening the store creates or upgrades its schema.
+    ``migrate`` is for PostgreSQL: whether opening the store creates or upgrades its schema.
     """
     path = sqlite_path(location)
-    if path is not None:
-        return SQLiteStore(path, busy_seconds=busy_seconds, durability=durability)
     text = os.fspath(location)
+    if path is not None:
+        return SQLiteStore(path, busy_seconds=busy_seconds, **_sqlite_options(text))
     if text.startswith(("postgresql://", "postgres://")):
         from aguila.store.postgres.store import PostgresStore
 
@@ -67,13 +65,26 @@ def _take_options(dsn: str) -> tuple[str, dict[str, Any]]:
     return f"{base}?{rest}" if rest else base, options
 
 
+def _sqlite_options(location: str) -> dict[str, Any]:
+    """Return the parameters of an SQLite URL. Raises ``ValueError``."""
+    query = location.partition("?")[2] if location.startswith(_SQLITE) else ""
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    if unknown := options.keys() - {"durability"}:
+        raise ValueError(f"unknown option {min(unknown)} of an SQLite store; use durability")
+    return options
+
+
 def sqlite_path(location: str | os.PathLike[str]) -> Path | None:
     """Return the path of an SQLite file; None if the location is of another kind. Raises ``ValueError``."""
     text = os.fspath(location)
-    if text in ("", MEMORY, "sqlite://", _SQLITE, _SQLITE + MEMORY):
+    is_url = text.startswith(_SQLITE)
+    name = text.removeprefix(_SQLITE).partition("?")[0] if is_url else text
+    if name in ("", MEMORY, "sqlite://"):
         raise ValueError(f"{text!r} names no file; give the path of an SQLite file")
-    if text.startswith(_SQLITE):
-        return Path(text.removeprefix(_SQLITE))
+    if is_url:
+        return Path(name)
+    if "?durability=" in text:
+        raise ValueError(f"{text!r} is a path; options need a URL: {_SQLITE}{text}")
     return None if isinstance(location, str) and _SCHEME.match(text) is not None else Path(text)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aguila.errors import StoreUnavailable
-from aguila.store.feed import Channel, Feed, Key
+from aguila.store.feed import Channel, Feed, ThreadKey
 
-Stamps = dict[Key, tuple[Any, ...]]
+Stamps = dict[ThreadKey, tuple[Any, ...]]
 """The state of some threads: last, first, and run id, epoch, owner and cancel request of the open run."""
 
 
@@ -20,7 +20,7 @@ class Poller:
     """
 
     def __init__(
-        self, feed: Feed, seconds: float, read_stamps: Callable[[Sequence[Key]], Awaitable[Stamps | None]]
+        self, feed: Feed, seconds: float, read_stamps: Callable[[Sequence[ThreadKey]], Awaitable[Stamps | None]]
     ) -> None:
         self._feed = feed
         self._seconds = seconds

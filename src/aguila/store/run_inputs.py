@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
-from aguila.codec.json.large_strings import ExcisedJSON, excise_strings
+from aguila.store.large_strings import ExcisedJSON, excise_strings
 from aguila.store.records import Blob, RunProjection
 
 SMALL: Final = 2048

@@ -188,11 +188,6 @@ class ChunkExpander:
         # The last change, for ``undo``: the index of its event, the items that it ended, the lanes that it opened.
         self._last_change: _Change = _NO_CHANGE
 
-    @property
-    def has_open_items(self) -> bool:
-        """Whether an item is open that chunks have opened. If not, every event but a chunk expands to itself."""
-        return bool(self.lanes)
-
     def feed(self, event: Event) -> Sequence[Event]:
         """Return the events that ``event`` expands to: itself, unless it is a chunk or ends a chunked item.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aguila.protocol import (
@@ -17,7 +18,7 @@ from aguila.stream.verification.rules import REASONING_MESSAGE, TEXT, TOOL_CALL
 MAX_MERGED: Final = 16 * 1024
 """Maximum bytes of UTF-8 text in a merged delta."""
 
-MAX_DELTA: Final = MAX_MERGED // 4
+_MAX_DELTA: Final = MAX_MERGED // 4
 """Maximum characters of a delta that is merged with others: they take at most ``MAX_MERGED`` bytes."""
 
 ITEM_IDS: Final[dict[type[Any], str]] = {
@@ -28,6 +29,10 @@ ITEM_IDS: Final[dict[type[Any], str]] = {
 """The events that can be merged, each with the name of its item's id."""
 
 
+_OpenDelta = tuple[type[Any], str, list[str]]
+
+
+@dataclass(slots=True, eq=False)
 class DeltaMerger:
     """Collects deltas and merges those of the same item and owner, unless its owner sent another delta in between.
 
@@ -36,53 +41,58 @@ class DeltaMerger:
     the input.
     """
 
-    __slots__ = ("_deltas", "_merges", "_open")
+    _merges: list[tuple[Event, list[str]]] = field(default_factory=list[tuple[Event, list[str]]])
+    """The first deltas, each with its text and what was added."""
+    _open: dict[str | None, _OpenDelta] = field(default_factory=dict[str | None, _OpenDelta])
+    """The item of the last delta of each owner."""
 
-    def __init__(self) -> None:
-        self._deltas: list[Any] = []
-        self._merges: list[tuple[int, list[str]]] = []  # places in _deltas, and the texts that were added there
-        self._open: dict[str | None, tuple[type[Any], str, list[str]]] = {}  # by owner: the item of its last delta
+    def add(self, event: Any) -> str | None:
+        """Add a short delta that has only text, and return the id of its item. Return None for any other event.
 
-    def add(self, delta: Any, item_id: str) -> list[str]:
-        """Add a delta that has no metadata, raw event or timestamp. Return the list to append more text of it to."""
-        owner, cls = delta.subagent_run_id, delta.__class__
+        The members of a delta that was added have their declared types, so it can be encoded later.
+        """
+        cls = event.__class__
+        if cls not in ITEM_IDS:
+            return None
+        item_id, text, owner = getattr(event, ITEM_IDS[cls]), event.delta, event.subagent_run_id
+        if (
+            text.__class__ is not str
+            or len(text) > _MAX_DELTA
+            or item_id.__class__ is not str
+            or not (owner is None or owner.__class__ is str)
+            or not (event.metadata is event.raw_event is event.timestamp is None)
+        ):
+            return None
         last = self._open.get(owner)
         if last is not None and last[1] == item_id and last[0] is cls:
-            last[2].append(delta.delta)
-            return last[2]
+            last[2].append(text)
+            return item_id
         if self._open:
             # Some deltas of an item may be tagged with its owner, and others not (SUB-9). They must keep their order.
             self._open = {key: one for key, one in self._open.items() if one[1] != item_id}
-        texts: list[str] = [delta.delta]
+        texts: list[str] = [text]
         self._open[owner] = (cls, item_id, texts)
-        self._merges.append((len(self._deltas), texts))
-        self._deltas.append(delta)
-        return texts
+        self._merges.append((event, texts))
+        return item_id
 
     def take(self) -> Sequence[Event]:
         """Return the merged deltas and forget them."""
-        deltas = self._deltas
-        for at, texts in reversed(self._merges):
-            if len(texts) > 1:
-                deltas[at : at + 1] = [replace(deltas[at], delta=text) for text in _join(texts)]
-        self._deltas, self._merges, self._open = [], [], {}
+        merges, self._merges, self._open = self._merges, [], {}
+        deltas: list[Event] = []
+        for first, texts in merges:
+            joined = "".join(texts)
+            parts = (joined,) if len(joined) <= _MAX_DELTA else _join(texts)
+            deltas += [replace(first, delta=text) for text in parts]
         return deltas
 
 
 def _join(texts: Sequence[str]) -> Iterator[str]:
     """Join texts to texts of at most ``MAX_MERGED`` bytes."""
-    joined = "".join(texts)
-    if len(joined) <= MAX_DELTA or _count_bytes(joined) <= MAX_MERGED:
-        yield joined
-        return
     first = size = 0
     for at, text in enumerate(texts):
-        size += _count_bytes(text)
-        if size > MAX_MERGED:
+        length = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+        if size + length > MAX_MERGED:
             yield "".join(texts[first:at])
-            first, size = at, _count_bytes(text)
+            first, size = at, 0
+        size += length
     yield "".join(texts[first:])
-
-
-def _count_bytes(text: str) -> int:
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from aguila.codec.json.text import MAX_DEPTH
 from aguila.codec.pointer import escape_token
 from aguila.errors import EncodeError
@@ -21,13 +23,16 @@ CONTAINER: Any = (dict, list, tuple)
 MAX_JSON_DEPTH = MAX_DEPTH - 6
 """Deepest nesting of a value that is sent: an event that contains it stays within the receivers' limit."""
 
-_MAX_INTEGER_BITS = 14_000
-"""Python does not write, and most peers do not read, integers of more than about 4,300 digits."""
+MAX_DIGITS = 1_000
+"""Digits of an integer: the time to write or read one grows with their square, and most peers round it anyway."""
+
+_MAX_INTEGER_BITS = (10**MAX_DIGITS - 1).bit_length()
 
 _PLAIN = 1 << 64
 """Integers below this one need no check of their length."""
 
 _ABSENT: Any = object()
+_pack = msgspec.msgpack.Encoder().encode
 
 _Place = tuple[Any, object] | None
 """A position in a document: the position of the container, and the key in it. Made into a pointer only for errors."""
@@ -37,7 +42,7 @@ def copy_json(value: Any) -> Any:
     """Copy a value so that it shares no container with the original: later changes do not affect what was sent.
 
     Raises ``EncodeError``, with a pointer, for a value that cannot be sent as JSON: another type, NaN, an integer of
-    thousands of digits, nesting deeper than ``MAX_JSON_DEPTH``, or a document that contains itself.
+    more than ``MAX_DIGITS``, nesting deeper than ``MAX_JSON_DEPTH``, or a document that contains itself.
     """
     cls = value.__class__
     if value is None or cls is str:  # as most optional members are
@@ -147,6 +152,14 @@ def check_json(document: Any, path: str = "") -> None:
             raise _type_error(value, at, path)
 
 
+def check_integers(document: Any, path: str = "") -> None:
+    """Raise ``EncodeError`` for an integer of more than ``MAX_DIGITS`` in decoded JSON."""
+    try:
+        _pack(document)  # in C; refuses integers of more than 64 bits
+    except (OverflowError, UnicodeEncodeError):
+        check_json(document, path)
+
+
 def json_equal(a: Any, b: Any) -> bool:
     """Return whether two values are equal JSON. Members may be in any order; 1 equals 1.0, but not True."""
     pending: list[tuple[Any, Any]] = [(a, b)]  # not recursive: documents may be deeper than Python's stack
@@ -184,7 +197,7 @@ def _name_error(key: Any, at: _Place, path: str = "") -> EncodeError:
 
 
 def _integer_error(at: _Place, path: str = "") -> EncodeError:
-    return EncodeError("an integer of thousands of digits cannot be encoded", path=path + _pointer(at))
+    return EncodeError(f"an integer of more than {MAX_DIGITS} digits cannot be sent", path=path + _pointer(at))
 
 
 def _pointer(at: _Place) -> str:

@@ -74,7 +74,7 @@ def _transport(target: Any, wrap: Wrap | None) -> Callable[[], AsyncTransport]:
 
 def _serve(agent: Any) -> Any:
     try:
-        from aguila.server import App
+        from aguila.server import App, Sends
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
         if package == "aguila":
@@ -83,7 +83,7 @@ def _serve(agent: Any) -> Any:
     from aguila.store import MemoryStore
 
     # One event for each delta: tests compare the events, and how many deltas wait together depends on the machine.
-    return App(agent, store=MemoryStore(), allow_anonymous=True, merge_deltas=False, debug=True)
+    return App(agent, store=MemoryStore(), allow_anonymous=True, sends=Sends(merge_deltas=False), debug=True)
 
 
 def is_asgi(target: Any) -> bool:

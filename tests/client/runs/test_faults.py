@@ -11,6 +11,7 @@ from waiting import wait_until
 from aguila import App
 from aguila.client import Reconnect
 from aguila.errors import StreamTruncated
+from aguila.server import Sends, Timing
 from aguila.server.runs import maintenance
 from aguila.store import Retention
 
@@ -185,7 +186,13 @@ def test_a_run_that_is_compacted_while_the_client_is_away_is_joined(twin, store,
             await gate.wait()
             await text.write("end")
 
-    app = App(says, store=store, retention=Retention(compact_after=0.0), lease=0.5, merge_deltas=False)
+    app = App(
+        says,
+        store=store,
+        retention=Retention(compact_after=0.0),
+        timing=Timing(lease=0.5),
+        sends=Sends(merge_deltas=False),
+    )
     with serving(app) as server:
 
         def budget():

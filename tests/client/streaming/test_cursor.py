@@ -15,7 +15,7 @@ def frame(id):
 def cursor_after(count):
     cursor = Cursor()
     for n in range(count):
-        assert cursor.advance([frame(f"id-{n}")])
+        cursor.advance(f"id-{n}")
     return cursor
 
 

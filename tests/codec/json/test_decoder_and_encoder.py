@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from aguila.codec import EventDecoder, Notice, decode, decode_event, encode, encode_event
-from aguila.codec.json.encoder import encode_events
 from aguila.errors import DecodeError, EncodeError
 from aguila.protocol import (
     AgentCapabilities,
@@ -265,7 +264,7 @@ def test_half_a_surrogate_pair_is_written_as_an_escape(text):
     written.decode("utf-8")
     assert json.loads(written)["delta"] == text
     assert decode_event(written) == event
-    assert encode_events([event]) == written + b"\n"
+    assert encode_event(event) == written
 
 
 def test_a_user_message_of_one_plain_text_part_is_written_as_a_string():
@@ -277,7 +276,7 @@ def test_a_user_message_of_one_plain_text_part_is_written_as_a_string():
     run_input = RunAgentInput(thread_id="t", run_id="r", messages=[plain])
     assert json.loads(encode(run_input))["messages"] == [spelled]
     started = RunStartedEvent(thread_id="t", run_id="r", input=run_input)
-    for written in (encode(started), encode_event(started), encode_events([started])):
+    for written in (encode(started), encode_event(started)):
         assert json.loads(written)["input"]["messages"] == [spelled]
     assert plain.content == [TextPart(text="x")]
 
@@ -317,7 +316,7 @@ def test_what_has_no_json_form_is_refused(thing):
     for call in (
         encode,
         lambda t: encode(CustomEvent(name="n", value=t)),
-        lambda t: encode_events([RawEvent(event=t)]),
+        lambda t: encode_event(RawEvent(event=t)),
     ):
         with pytest.raises(EncodeError):
             call(thing)
@@ -330,7 +329,7 @@ def test_what_nests_too_deep_is_refused_and_never_crashes(leaf, depth):
         value = leaf
         for _ in range(depth):
             value = wrap(value)
-        for call in (encode, lambda v: encode(RawEvent(event=v)), lambda v: encode_events([RawEvent(event=v)])):
+        for call in (encode, lambda v: encode(RawEvent(event=v)), lambda v: encode_event(RawEvent(event=v))):
             try:
                 written = call(value)
             except EncodeError:
@@ -338,20 +337,6 @@ def test_what_nests_too_deep_is_refused_and_never_crashes(leaf, depth):
             else:
                 assert len(written) > depth
                 assert depth < 3000
-
-
-def test_many_events_are_lines_each_as_it_is_written_alone():
-    events = [
-        TextMessageContentEvent(message_id="m", delta="a\nb"),
-        CustomEvent(name="n", value=None),
-        RunErrorEvent(message="x"),
-    ]
-    assert encode_events(events) == b"".join(encode(event) + b"\n" for event in events)
-    assert encode_events(iter(events)) == encode_events(events)
-    assert encode_events([]) == b""
-    with pytest.raises(EncodeError) as caught:
-        encode_events([*events, CustomEvent(name="n", value=[math.nan])])
-    assert caught.value.path == "/value/0"
 
 
 # Plain objects are judged as the JSON they are written as
@@ -396,6 +381,6 @@ def test_a_number_that_is_none_is_refused_however_it_is_written():
     from aguila.codec.sse import SSEEncoder
 
     event = TextMessageContentEvent(message_id="m", delta="x", timestamp=math.nan)
-    for write in (encode, encode_event, SSEEncoder().encode, lambda event: encode_events([event])):
+    for write in (encode, encode_event, SSEEncoder().encode):
         with pytest.raises(EncodeError):
             write(event)

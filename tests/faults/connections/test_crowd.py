@@ -21,7 +21,7 @@ THREAD = 9 * MIB
 SENT, LARGE_BODY = 1_100_000, 1_500_000
 """Bytes that half of the slow writers have sent, and of the body of the new run."""
 AT_ONCE = 64 * MIB
-"""Bytes of large bodies that are held at once (``Limits.at_once``)."""
+"""Bytes of large bodies that are held at once (``Limits.buffered``)."""
 PER_IDLE, PER_CONNECTION = 64 * 1024, 640 * 1024
 """Bytes of memory for an idle stream, and for any other connection."""
 

@@ -176,7 +176,7 @@ async def test_a_run_that_is_on_cut_after_every_event_and_anywhere_within(tmp_pa
 
 async def test_the_stream_of_a_posted_run_cut_after_each_of_its_events(tmp_path: Path) -> None:
     """A disconnect does not stop a run. Each cut has a run of its own, and all have the same events."""
-    with workers(tmp_path, 2, app={"merge_deltas": False}) as both:  # so that all runs have the same events
+    with workers(tmp_path, 2, app={"sends": {"merge_deltas": False}}) as both:  # so that all runs have the same events
         ports = [worker.port for worker in both]
         whole = uncut(both[0], turns=1, thread_id="thread-x")
         places = list(range(1, len(whole)))[:: scaled(3, 1)]

@@ -75,9 +75,9 @@ def test_an_unwatched_run_is_replaced_and_a_watched_one_is_not(tmp_path: Path) -
     )
 
 
-def test_on_disconnect_cancel_follows_a_viewer_to_the_other_worker(tmp_path: Path) -> None:
+def test_cancelling_unwatched_runs_follows_a_viewer_to_the_other_worker(tmp_path: Path) -> None:
     valve = Valve(tmp_path, "valve")
-    options = {"on_disconnect": "cancel", "disconnect_grace": 0.2}
+    options = {"cancel_unwatched_after": 0.2}
     with workers(tmp_path, 2, app=options) as (owner, other):
         with running(owner, "moved", valve=valve.name) as first, other.stream("GET", "/threads/moved/events") as viewer:
             viewer.next_event()

@@ -184,7 +184,7 @@ class Server:
             "port": str(port),
             "host": place.host,
             "postgres": {"dsn": place.dsn(cluster), "patience": PATIENCE},
-            "app": {"lease": 60.0, "store_patience": PATIENCE},
+            "app": {"timing": {"lease": 60.0, "store_patience": PATIENCE}},
         }
         log = folder / f"server-{Server.count}.log"
         self._process = start(place.command(str(SUPPORT / "faults" / "app.py"), json.dumps(settings)), log)

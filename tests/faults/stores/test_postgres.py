@@ -79,7 +79,7 @@ class Deployment:
             self.folder,
             postgres={"dsn": link.dsn(role), "schema": self.schema, "patience": PATIENCE},
             clock_offset=random.Random(self._roles).choice([-300, -7, 0, 60, 240]),
-            app={"lease": LEASE, "store_patience": PATIENCE},
+            app={"timing": {"lease": LEASE, "store_patience": PATIENCE}},
         )
         if index is None:
             self.links.append(link)

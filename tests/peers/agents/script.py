@@ -85,8 +85,14 @@ probe = Probe()
 
 MODEL_URL = f"http://127.0.0.1:{sys.argv[1] if len(sys.argv) > 1 else 0}/v1"
 """Where the model of scripted_chat.py is."""
-OPTIONS: dict[str, Any] = {"store": os.environ.get("PEER_STORE"), "lease": 1.0, "merge_deltas": False}
-"""The options of an app: a run of a killed server is lost after a second, and each delta can be seen."""
+
+
+def app_options() -> dict[str, Any]:
+    """Return the options of an app: a run of a killed server is lost after a second, and each delta can be seen."""
+    from aguila.server import Sends, Timing
+
+    store = os.environ.get("PEER_STORE")
+    return {"store": store, "timing": Timing(lease=1.0), "sends": Sends(merge_deltas=False)}
 
 
 def serve_app(app: Any, port: int) -> None:

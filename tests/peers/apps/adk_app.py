@@ -82,7 +82,7 @@ agent = LlmAgent(
     model=ScriptedModel(model="scripted"),
     tools=[add, count, FunctionTool(send_mail, require_confirmation=True), AGUIToolset()],
 )
-app = App(adk.agent(agent), **script.OPTIONS)
+app = App(adk.agent(agent), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

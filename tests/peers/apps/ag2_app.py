@@ -34,7 +34,7 @@ async def send_mail(to: str, context: Context) -> str:
 
 config = OpenAIConfig(model="scripted", api_key="key", base_url=script.MODEL_URL, streaming=True, max_retries=0)
 agent = Agent("assistant", config=config, tools=[add, count, send_mail])
-app = App(ag2.agent(agent), **script.OPTIONS)
+app = App(ag2.agent(agent), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

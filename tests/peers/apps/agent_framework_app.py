@@ -10,7 +10,7 @@ from agent_framework_agent import STATE, agent
 from aguila import App
 from aguila.frameworks import agent_framework
 
-app = App(agent_framework.agent(agent, state_schema=STATE), **script.OPTIONS)
+app = App(agent_framework.agent(agent, state_schema=STATE), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

@@ -35,7 +35,7 @@ def send_mail(to: str) -> str:
 
 model = OpenAIChat(id="scripted", base_url=script.MODEL_URL, api_key="key", role_map=None, max_retries=0)
 agent = Agent(model=model, tools=[add, count, send_mail], db=InMemoryDb(), add_history_to_context=True)
-app = App(agno.agent(agent), **script.OPTIONS)
+app = App(agno.agent(agent), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

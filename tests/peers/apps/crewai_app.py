@@ -83,7 +83,7 @@ def _plain(message: Any) -> Any:
     return message if isinstance(message, dict) else message.model_dump()
 
 
-app = App(crewai.agent(Scripted()), **script.OPTIONS)
+app = App(crewai.agent(Scripted()), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

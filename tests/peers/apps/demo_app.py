@@ -9,7 +9,7 @@ import script
 from aguila import App
 from aguila.cli.demo import agent
 
-app = App(agent, allow_anonymous=True, **script.OPTIONS)
+app = App(agent, allow_anonymous=True, **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

@@ -11,7 +11,7 @@ from langgraph_graph import graph
 from aguila import App
 from aguila.frameworks import langgraph
 
-app = App(langgraph.agent(graph.compile(checkpointer=InMemorySaver())), **script.OPTIONS)
+app = App(langgraph.agent(graph.compile(checkpointer=InMemorySaver())), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

@@ -36,7 +36,7 @@ async def send_mail(ctx: Context, to: str) -> str:
 llm = OpenAI(model="gpt-4o-mini", api_key="key", api_base=script.MODEL_URL, max_retries=0)
 workflow = AGUIChatWorkflow(llm=llm, backend_tools=[add, count], timeout=None)
 agent = FunctionAgent(llm=llm, tools=[add, count, send_mail])
-app = App(llama_index.agent(agent), **script.OPTIONS)
+app = App(llama_index.agent(agent), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

@@ -240,7 +240,7 @@ def send_mail(to: str) -> str:
 model = ScriptedModel()
 billing = Agent(name="billing", model=model, handoff_description="Knows bills.")
 agent = Agent(name="assistant", model=model, tools=[add, count, send_mail], handoffs=[billing])
-app = App(openai_agents.agent(agent), **script.OPTIONS)
+app = App(openai_agents.agent(agent), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

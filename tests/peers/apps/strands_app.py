@@ -40,7 +40,7 @@ async def counted(context: Any) -> dict[str, Any]:
 model = OpenAIModel(client_args={"api_key": "key", "base_url": script.MODEL_URL, "max_retries": 0}, model_id="scripted")
 agent = Agent(model=model, tools=[add, count, send_mail], callback_handler=None)
 config = StrandsAgentConfig(tool_behaviors={"count": ToolBehavior(state_from_result=counted)})
-app = App(strands.agent(agent, config=config), **script.OPTIONS)
+app = App(strands.agent(agent, config=config), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

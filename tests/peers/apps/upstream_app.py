@@ -13,7 +13,7 @@ from aguila.frameworks import upstream
 
 given = json.loads(os.environ["PEER_OPTIONS"])
 client = {"protobuf": given["protobuf"], "options": {"trust_env": False}}
-app = App(upstream(os.environ["PEER_URL"], client=client, state_keys=given["state_keys"]), **script.OPTIONS)
+app = App(upstream(os.environ["PEER_URL"], client=client, state_keys=given["state_keys"]), **script.app_options())
 
 if __name__ == "__main__":
     script.serve_app(app, int(sys.argv[1]))

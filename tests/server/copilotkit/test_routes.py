@@ -692,7 +692,7 @@ def test_stop_through_another_agent_does_not_withdraw_a_queued_run() -> None:
     with serving(app) as server, server.run(thread_id="t", run_id="r1") as first:
         first.read_until("TEXT_MESSAGE_CONTENT")
         with Background(lambda: server.events(thread_id="t", run_id="r2")) as second:
-            wait_until(lambda: app._service is not None and app._service.runs.capacity.total == 2)
+            wait_until(lambda: app._service is not None and app._service.runs.admission.total == 2)
             assert Rest(server).stop("research", "t", {"runId": "r2"}).json()["stopped"] is False
             held.gate("r1").open()
             assert second.result()[-1]["outcome"] == {"type": "success"}

@@ -54,8 +54,8 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
-from aguila.server.history.hydration import Hydration, hydrate_thread
-from aguila.server.history.projection import Projections
+from aguila.server.threads.hydration import Hydration, hydrate_thread
+from aguila.server.threads.projection import Projections
 from aguila.store import MemoryStore, Store
 from aguila.stream import Conversation, Verifier, reduce, verify
 

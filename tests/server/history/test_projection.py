@@ -36,9 +36,10 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.history.client_history.agent_input import prepare_input
-from aguila.server.history.projection import MAX_CACHED_ENDS, HistoryMode, Projections
-from aguila.server.settings import Settings
+from aguila.server import Trust
+from aguila.server.config.options import HistoryMode, Settings
+from aguila.server.threads.client.agent_input import prepare_input
+from aguila.server.threads.projection import MAX_CACHED_ENDS, Projections
 from aguila.store import MemoryStore, NewRun, Store
 from aguila.stream import Lineage, expand_chunks
 
@@ -293,7 +294,7 @@ def front_end(messages: list[Message]) -> list[Message]:
 async def echo_of(store: Store, given: RunAgentInput) -> RunAgentInput:
     """Return an input as the server echoes it: without messages of other branches."""
     projections = Projections(store, history="server", warn=ignore)
-    settings = Settings(history="server", allow_system_messages=True)
+    settings = Settings(history="server", trust=Trust(system_messages=True))
     prepared = await prepare_input(given, settings, projections=projections, scope=SCOPE)
     return prepared.sent
 

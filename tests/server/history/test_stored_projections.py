@@ -29,11 +29,11 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.history.client_history.message_ids import PLACEHOLDER_PREFIX
-from aguila.server.history.projection import EndingRun, Projections
-from aguila.server.history.projection_values import ThreadLog
-from aguila.server.history.run_changes import FORMAT
-from aguila.server.history.thread_reader import ThreadReader
+from aguila.server.threads.client.message_ids import PLACEHOLDER_PREFIX
+from aguila.server.threads.projection import OwnRun, Projections
+from aguila.server.threads.projection_values import ThreadLog
+from aguila.server.threads.run_changes import FORMAT
+from aguila.server.threads.thread_reader import ThreadReader
 from aguila.store import MemoryStore, PostgresStore, RunEnd, RunProjection, SQLiteStore, Store
 from aguila.store.archives.thread_archive import RUN_LOST
 
@@ -352,11 +352,11 @@ class Crashing:
         sent = None if rng.random() < 0.1 else given
         projection = None
         if crash != "sent" and rng.random() < 0.9:
-            run = EndingRun(lease=lease, first=record.first, sent=sent)
+            run = OwnRun(lease=lease, first=record.first, sent=sent)
             if rng.random() < 0.5:  # the events were kept
                 batches = await store.read(SCOPE, THREAD, record.first - 1)
                 stored = [event for batch in batches for event in batch.events]
-                run = EndingRun(
+                run = OwnRun(
                     lease=lease, first=record.first, sent=sent, parent_run_id=given.parent_run_id, stored=stored
                 )
             projection = await self.projections.close_run(run, last)
@@ -494,13 +494,13 @@ async def test_an_unsaved_message_is_not_lost_with_its_cache() -> None:
     given = agent_input("r1", user("u1", "x"))
     lease = await begin_run(store, given)
     last = [encode_event(RunFinishedEvent(thread_id=THREAD, run_id="r1"))]
-    assert await process.projections.close_run(EndingRun(lease=lease, first=1, sent=given), last) is not None
+    assert await process.projections.close_run(OwnRun(lease=lease, first=1, sent=given), last) is not None
     process.projections.forget(SCOPE, THREAD)
     await store.append(lease, last, end=RunEnd(outcome="success"))
     given = agent_input("r2", user("u1", "x"), AssistantMessage(id="mine", content="y"), user("u2", "z"))
     lease = await begin_run(store, given)
     last = [encode_event(RunFinishedEvent(thread_id=THREAD, run_id="r2"))]
-    projection = await process.projections.close_run(EndingRun(lease=lease, first=3, sent=given), last)
+    projection = await process.projections.close_run(OwnRun(lease=lease, first=3, sent=given), last)
     await store.append(lease, last, end=RunEnd(outcome="success", projection=projection))
     fresh = Projections(store, warn=ignore)
     assert [one.id for one in await view_of(fresh)] == ["u1", "mine", "u2"]

@@ -10,7 +10,7 @@ import pytest
 from serving import Server, run_input, serving
 
 from aguila import App
-from aguila.server import Limits
+from aguila.server import Limits, Sends
 
 JSON = {"content-type": "application/json"}
 AS_ADA = {"authorization": "Bearer ada"}
@@ -27,7 +27,7 @@ def authenticate(request: Any) -> str | None:
 
 
 HOSTS = ["127.0.0.1", "agents.example", "[::1]"]
-LIMITS = Limits(body=20_000, messages=3, tools=2, state=1_000, id_length=40, upload=1_000)
+LIMITS = Limits(body=1_000_000, state=1_500, upload=1_000)
 
 
 @pytest.fixture(scope="module")
@@ -100,17 +100,22 @@ CASES: list[tuple[str, str, str, bytes | None, dict[str, str], int, str]] = [
     ("resume answering twice", "POST", "/",
      body(runId="twice", resume=[{"interruptId": "i", "status": "resolved"}] * 2), JSON, 422, "interrupt_duplicate"),
     # the size
-    ("a body beyond the limit", "POST", "/", body(state={"x": "y" * 30_000}), JSON, 413, "too_large"),
-    ("too many messages", "POST", "/", body(messages=message() * 4), JSON, 422, "too_many_messages"),
-    ("too many messages, which are none", "POST", "/", body(messages=[{}] * 4), JSON, 422, "too_many_messages"),
-    ("too many tools, which are none", "POST", "/", body(tools=[{}] * 3), JSON, 422, "too_many_tools"),
+    ("a body beyond the limit", "POST", "/", body(state={"x": "y" * 1_100_000}), JSON, 413, "too_large"),
+    ("too many messages", "POST", "/", body(messages=message() * 10_001), JSON, 422, "too_many_messages"),
+    ("too many messages, which are none", "POST", "/", body(messages=[{}] * 10_001), JSON, 422, "too_many_messages"),
+    ("too many tools, which are none", "POST", "/", body(tools=[{}] * 1_001), JSON, 422, "too_many_tools"),
     ("too large a state beside no messages", "POST", "/", body(messages=..., state="y" * 2_000), JSON, 422,
      "state_too_large"),
-    ("too many tools", "POST", "/", body(tools=[{"name": "t", "description": "d"}] * 3), JSON, 422, "too_many_tools"),
+    ("too many tools", "POST", "/", body(tools=[{"name": "t", "description": "d"}] * 1_001), JSON, 422,
+     "too_many_tools"),
     ("too large a state", "POST", "/", body(state={"x": "y" * 2_000}), JSON, 422, "state_too_large"),
-    ("too long a thread id", "POST", "/", body(threadId="t" * 41), JSON, 422, "id_too_long"),
-    ("too long a run id", "POST", "/", body(runId="r" * 41), JSON, 422, "id_too_long"),
-    ("too long a parent run id", "POST", "/", body(parentRunId="r" * 41), JSON, 422, "id_too_long"),
+    ("a state with a very long integer", "POST", "/", body(state={"x": 10**1_100}), JSON, 422, "malformed_input"),
+    ("too large props", "POST", "/", body(forwardedProps={"x": "y" * 2_000}), JSON, 422, "too_large"),
+    ("too large props in an older shape", "POST", "/", body(forwardedProps={"x": "y" * 2_000}, data={}), JSON, 422,
+     "too_large"),
+    ("too long a thread id", "POST", "/", body(threadId="t" * 513), JSON, 422, "id_too_long"),
+    ("too long a run id", "POST", "/", body(runId="r" * 513), JSON, 422, "id_too_long"),
+    ("too long a parent run id", "POST", "/", body(parentRunId="r" * 513), JSON, 422, "id_too_long"),
     # the media type
     ("no content type", "POST", "/", body(), {}, 415, "unsupported_media_type"),
     ("a form", "POST", "/", b"a=1", {"content-type": "application/x-www-form-urlencoded"}, 415,
@@ -221,7 +226,7 @@ def test_an_input_that_is_too_deep_to_be_echoed_is_refused() -> None:
     props: Any = {}
     for _ in range(254):
         props = {"a": props}
-    with serving(App(agent, echo_input=True)) as server:
+    with serving(App(agent, sends=Sends(echo_input=True))) as server:
         answer = server.post("/", json=run_input(forwardedProps=props))
         assert (answer.status_code, answer.json()["error"]["code"]) == (422, "malformed_input")
     with serving(App(agent)) as server:
@@ -232,8 +237,8 @@ def test_too_much_is_also_found_in_a_body_that_has_to_be_repaired(server: Server
     """Half a character, which JavaScript may send, is beyond the quick look."""
     half = "\ud83d"
     for members, code in (
-        ({"messages": message(content=half) * 4}, "too_many_messages"),
-        ({"tools": [{"name": half, "description": "d"}] * 3}, "too_many_tools"),
+        ({"messages": message(content=half) * 10_001}, "too_many_messages"),
+        ({"tools": [{"name": half, "description": "d"}] * 1_001}, "too_many_tools"),
         ({"state": {"x": half + "y" * 2_000}}, "state_too_large"),
     ):
         for whole in (body(runId=code, **members), body(runId=code, **members).replace(b'"x"', b'"\xff"')):
@@ -263,8 +268,8 @@ def test_health_answers_probes_that_only_know_an_address(server: Server) -> None
 
 def test_a_body_that_does_not_say_its_size_is_cut_off_at_the_limit(server: Server) -> None:
     def pieces() -> Iterator[bytes]:
-        for _ in range(100):
-            yield b" " * 1_000
+        for _ in range(120):
+            yield b" " * 10_000
 
     answer = server.post("/", content=pieces(), headers={**AS_ADA, **JSON})
     assert (answer.status_code, answer.json()["error"]["code"]) == (413, "too_large")

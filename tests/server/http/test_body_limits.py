@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,13 +16,23 @@ from waiting import DEADLINE, let_tasks_run, wait_until
 
 from aguila import App
 from aguila.server import Limits
-from aguila.server.errors import Rejected
-from aguila.server.http import body_limits
-from aguila.server.http.body_limits import BodyBudget, Reservation
-from aguila.server.http.request_body import read_body
-from aguila.server.request import Request
+from aguila.server.config.errors import Rejected
+from aguila.server.http import budget as body_limits
+from aguila.server.http.body import read_body
+from aguila.server.http.budget import BodyBudget, Reservation
+from aguila.server.http.request import Request
 
 pytestmark = pytest.mark.anyio
+
+
+@contextmanager
+def reserving(budget: BodyBudget, sender: Any = None) -> Iterator[Reservation]:
+    """Reserve bytes for a request that is answered at the end of the block."""
+    reservation = Reservation(budget, sender)
+    try:
+        yield reservation
+    finally:
+        reservation.end()
 
 
 async def test_bodies_beyond_the_budget_wait_in_their_order() -> None:
@@ -84,13 +96,13 @@ async def test_a_request_that_is_cancelled_as_it_is_admitted_releases_its_reserv
 
 async def test_a_share_is_given_back_once_at_the_end_of_its_block_or_when_its_run_ends() -> None:
     budget = BodyBudget(100)
-    with Reservation(budget) as reservation:
+    with reserving(budget) as reservation:
         await reservation.reserve(100)
         reservation.release()
     await asyncio.wait_for(budget.acquire(100), DEADLINE)
     budget.release(100)
     ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    with Reservation(budget) as reservation:
+    with reserving(budget) as reservation:
         await reservation.reserve(100)
         reservation.release_after(ended)
     waiting = asyncio.ensure_future(budget.acquire(100))
@@ -103,7 +115,7 @@ async def test_a_share_is_given_back_once_at_the_end_of_its_block_or_when_its_ru
 async def test_a_share_is_lent_to_a_long_run_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_limits, "MAX_HOLD", 0.001)
     budget = BodyBudget(100)
-    with Reservation(budget) as reservation:
+    with reserving(budget) as reservation:
         await reservation.reserve(100)
         reservation.release_soon()
         reservation.release_after(asyncio.get_running_loop().create_future())
@@ -114,7 +126,7 @@ async def test_a_body_that_stops_coming_loses_its_share_only_if_others_wait(monk
     monkeypatch.setattr(body_limits, "_GRACE", 0.001)
     budget = BodyBudget(100)
     messages: asyncio.Queue[Any] = asyncio.Queue()
-    with Reservation(budget) as reservation:
+    with reserving(budget) as reservation:
         await reservation.reserve(100)
         reading = asyncio.ensure_future(reservation.receive(messages.get))
         while not reservation.received and not reading.done():
@@ -141,7 +153,7 @@ def test_large_requests_wait_for_each_other_and_small_ones_do_not(monkeypatch: p
 
     text = random.Random(1).randbytes(800_000).hex()
     messages = [{"id": "m", "role": "user", "content": text}]
-    app = App(agent, limits=Limits(at_once=2_000_000))
+    app = App(agent, limits=Limits(buffered=2_000_000))
     with serving(app) as server, server.run(thread_id="1", run_id="first", messages=messages) as first:
         gate.await_reached()
         second, small = server.peer(), server.peer()
@@ -198,7 +210,7 @@ async def test_a_body_reserves_what_has_arrived_and_the_oldest_never_waits() -> 
     mebibyte = 1024 * 1024
     budget = BodyBudget(6 * mebibyte)
     senders = [SimpleNamespace(peer=peer) for peer in "abc"]
-    one, two, three = (Reservation(budget, sender) for sender in senders)
+    one, two, three = (reserving(budget, sender) for sender in senders)
     with one as oldest, two as second, three as third:
         for reservation in (oldest, second, third):
             await reservation.arrived(2 * mebibyte)
@@ -223,7 +235,7 @@ async def test_a_body_reserves_what_has_arrived_and_the_oldest_never_waits() -> 
 async def test_a_body_that_is_cancelled_as_it_is_admitted_is_not_the_oldest_any_more() -> None:
     budget = BodyBudget(100)
     await budget.acquire(100)
-    with Reservation(budget) as cancelled, Reservation(budget) as next_one:
+    with reserving(budget) as cancelled, reserving(budget) as next_one:
         late = asyncio.ensure_future(cancelled.reserve(100))
         await let_tasks_run()
         budget.release(100)
@@ -234,16 +246,22 @@ async def test_a_body_that_is_cancelled_as_it_is_admitted_is_not_the_oldest_any_
         await asyncio.wait_for(next_one.reserve(100), DEADLINE)  # it is the oldest
 
 
+def post(receive: Callable[[], Awaitable[Any]], reservation: Reservation, *headers: tuple[bytes, bytes]) -> Request:
+    request = Request({"type": "http", "method": "POST", "headers": headers})
+    request.receive, request.reservation = receive, reservation
+    return request
+
+
 async def test_the_headers_of_a_request_reserve_nothing() -> None:
     budget = BodyBudget(100)
     limits = Limits()
-    request = Request({"method": "POST", "headers": [(b"content-length", b"9000000")]}, "/")
     for piece in (b"", b"x" * 1_000_000):
-        with Reservation(budget) as reservation:
+        with reserving(budget) as reservation:
             messages: asyncio.Queue[Any] = asyncio.Queue()
             if piece:
                 await messages.put({"type": "http.request", "body": piece, "more_body": True})
-            reading = asyncio.ensure_future(read_body(request, messages.get, limits.body, reservation))
+            request = post(messages.get, reservation, (b"content-length", b"9000000"))
+            reading = asyncio.ensure_future(read_body(request, limits.body))
             await let_tasks_run()
             assert reservation.size == 0
             await messages.put({"type": "http.request", "body": b"x" * 100_000, "more_body": True})
@@ -257,7 +275,7 @@ async def test_a_large_body_of_which_nothing_more_comes_is_refused(monkeypatch: 
     monkeypatch.setattr(body_limits, "_MAX_SILENCE", 0.003)
     monkeypatch.setattr(body_limits, "_GRACE", 0.001)
     messages: asyncio.Queue[Any] = asyncio.Queue()
-    with Reservation(BodyBudget(100)) as reservation:
+    with reserving(BodyBudget(100)) as reservation:
         await reservation.reserve(100)
         with pytest.raises(Rejected, match="too_slow"):  # although no request waits
             await asyncio.wait_for(reservation.receive(messages.get), DEADLINE)
@@ -269,23 +287,21 @@ async def test_a_body_that_comes_too_slowly_is_refused_although_no_other_waits(
 ) -> None:
     monkeypatch.setattr(body_limits, "_MAX_SILENCE", 0.2)
     monkeypatch.setattr(body_limits, "_LEAST_RATE", 100_000_000)
-    request = Request({"method": "POST", "headers": []}, "/")
     pieces = iter([size])
 
     async def receive() -> Any:
         await asyncio.sleep(0.001)  # never silent
         return {"type": "http.request", "body": b" " * next(pieces, 1), "more_body": True}
 
-    with Reservation(BodyBudget(100_000_000)) as reservation, pytest.raises(Rejected, match="too_slow"):
-        await asyncio.wait_for(read_body(request, receive, 100_000_000, reservation), DEADLINE)
+    with reserving(BodyBudget(100_000_000)) as reservation, pytest.raises(Rejected, match="too_slow"):
+        await asyncio.wait_for(read_body(post(receive, reservation), 100_000_000), DEADLINE)
 
 
 @pytest.mark.parametrize("first", [b"", b"{"])
 async def test_a_body_of_which_nothing_comes_is_refused(monkeypatch: pytest.MonkeyPatch, first: bytes) -> None:
     monkeypatch.setattr(body_limits, "_MAX_SILENCE", 0.001)
-    request = Request({"method": "POST", "headers": []}, "/")
     messages: asyncio.Queue[Any] = asyncio.Queue()
     if first:
         await messages.put({"type": "http.request", "body": first, "more_body": True})
-    with Reservation(BodyBudget(100)) as reservation, pytest.raises(Rejected, match="too_slow"):
-        await asyncio.wait_for(read_body(request, messages.get, 1_000, reservation), DEADLINE)
+    with reserving(BodyBudget(100)) as reservation, pytest.raises(Rejected, match="too_slow"):
+        await asyncio.wait_for(read_body(post(messages.get, reservation), 1_000), DEADLINE)

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import socket
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,8 +19,10 @@ from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.codec.sse import SSEParser
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
-from aguila.server.http.event_stream import EventStream, OpenStreams, StreamPlan
-from aguila.server.http.framing import CURRENT_SSE
+from aguila.server import Sends, Timing
+from aguila.server.http.frames import CURRENT_SSE
+from aguila.server.http.open_streams import OpenStreams
+from aguila.server.http.stream import EventStream
 from aguila.server.runs import maintenance
 from aguila.store import MemoryStore, Retention
 
@@ -128,7 +131,7 @@ def test_a_cursor_of_a_removed_thread_is_410_on_the_one_that_has_its_id_next(
 ) -> None:
     monkeypatch.setattr(maintenance, "PRUNE_INTERVAL", 0.0)
     retention = Retention(max_threads=1) if is_pruned else None
-    app = App(talker, store=store, allow_anonymous=True, retention=retention, lease=1.0)
+    app = App(talker, store=store, allow_anonymous=True, retention=retention, timing=Timing(lease=1.0))
     with serving(app) as server:
         server.events(run_id="first")
         old = server.events()  # a second run of the thread's first life
@@ -196,7 +199,7 @@ def test_a_compacted_replay_says_the_same_with_fewer_events(store: Any) -> None:
     agent = Held()
     agent.gate("two").open()
     agent.gate("one").open()
-    with serving(App(agent, store=store, merge_deltas=False)) as server:
+    with serving(App(agent, store=store, sends=Sends(merge_deltas=False))) as server:
         server.events(run_id="one")
         whole = server.events(run_id="two")
         with server.run(run_id="three") as live:
@@ -308,7 +311,7 @@ def test_a_newer_or_unknown_version_is_served_with_ours_and_a_notice(declared: s
 
 def test_the_input_is_echoed_if_the_app_says_so() -> None:
     """IN-2."""
-    with serving(App(talker, echo_input=True)) as server:
+    with serving(App(talker, sends=Sends(echo_input=True))) as server:
         started = server.events(state={"a": 1})[0]
         assert started["input"]["state"] == {"a": 1}
     with serving(App(talker)) as server:
@@ -426,11 +429,11 @@ async def test_a_stream_whose_last_write_is_blocked_ends_when_the_streams_close(
         return await asyncio.Event().wait()
 
     streams = OpenStreams(heartbeat=60)
-    plan = StreamPlan(thread_id="thread", opening=b"data: {}\n\n")
-    stream = EventStream(plan, CURRENT_SSE, MemoryStore(), "scope", streams=streams)
-    sending = asyncio.create_task(stream(receive, send))
+    service: Any = SimpleNamespace(store=MemoryStore(), streams=streams, loop=streams.loop, cancel_after=None)
+    stream = EventStream(service, CURRENT_SSE, "scope", "thread", opening=b"data: {}\n\n")
+    sending = asyncio.create_task(stream({}, receive, send))
     await asyncio.wait_for(blocked.wait(), DEADLINE)
-    assert await streams.close(0, DEADLINE)
+    assert not await streams.close(0, DEADLINE)  # its connection stays open: the server need not wait for it
     await asyncio.wait_for(sending, DEADLINE)
 
 

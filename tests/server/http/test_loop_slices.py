@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -48,6 +49,20 @@ async def test_an_answer_about_thousands_of_messages_does_not_block_the_event_lo
             slices.stop()
         assert reader.body.count(b'"hello"') == MESSAGES
     assert slices.longest < allowed(MAX_SLICE)
+
+
+async def test_other_tasks_get_turns_while_a_long_log_is_sent() -> None:
+    async with App(many_messages, store=MemoryStore(), allow_anonymous=True) as app:
+        body = json.dumps(run_input("t", "r1")).encode()
+        await Reader(app).request("POST", "/", body, content_type="application/json")
+        reader = Reader(app)
+        request = asyncio.create_task(reader.request("GET", "/threads/t/events"))
+        turns = 0
+        while not request.done():
+            await asyncio.sleep(0)
+            turns += bool(reader.messages) and not reader.is_complete
+        assert reader.body.count(b'"hello"') == MESSAGES
+    assert turns >= 3 * MESSAGES // 1024
 
 
 def test_an_app_imports_protobuf_before_the_first_request_that_needs_it() -> None:

@@ -27,7 +27,7 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
-from aguila.server import Limits
+from aguila.server import Sends
 from aguila.server.http.sequencer import Sequencer
 from aguila.stream import reduce
 
@@ -116,22 +116,18 @@ def test_a_declared_reader_gets_parallel_items_from_0_0_40_on(declared: str, is_
 
 
 def test_parallel_items_can_be_chosen_for_undeclared_readers() -> None:
-    with serving(App(agent, undeclared_peers="parallel")) as server:
+    with serving(App(agent, sends=Sends(undeclared_peers="parallel"))) as server:
         events = server.events(protocolVersion=...)
         assert most_open(events, "TEXT_MESSAGE") == most_open(events, "TOOL_CALL") == 2
 
 
-def test_the_option_that_it_replaces_names_it() -> None:
-    with pytest.raises(TypeError, match="undeclared_peers='parallel'"):
-        App(agent, one_text_at_a_time=True)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'one_txt'"):
-        App(agent, one_txt=True)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("held", [0, 300, 256 * 1024])
 @pytest.mark.parametrize("path", ["/threads/thread/runs/run/events", "/threads/thread/events"])
-def test_a_reader_that_is_cut_off_after_any_frame_gets_exactly_the_rest(path: str, held: int) -> None:
-    with serving(App(agent, limits=Limits(held=held))) as server:
+def test_a_reader_that_is_cut_off_after_any_frame_gets_exactly_the_rest(
+    path: str, held: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aguila.server.http.frames._MAX_HELD", held)
+    with serving(App(agent)) as server:
         server.events()
         frames = frames_of(server, path)
         log = frames_of(server, f"{path}?protocolVersion=1.1")
@@ -176,8 +172,9 @@ def test_protobuf_is_sent_one_at_a_time() -> None:
 
 
 @pytest.mark.parametrize("held", [0, 300])
-def test_beyond_the_bound_items_are_continued(held: int) -> None:
-    with serving(App(agent, limits=Limits(held=held))) as server:
+def test_beyond_the_bound_items_are_continued(held: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aguila.server.http.frames._MAX_HELD", held)
+    with serving(App(agent)) as server:
         events = server.events(protocolVersion=...)
         check_valid(events)
         assert is_sequential(events)

@@ -21,7 +21,7 @@ from waiting import let_tasks_run
 from aguila import App
 from aguila.protocol import TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
 from aguila.server import Limits
-from aguila.server.page.files import PageFiles
+from aguila.server.frontends.page.files import PageFiles
 from aguila.store.encoding import MAX_TITLE
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
@@ -43,22 +43,30 @@ async def post_run(app: App, run_id: str = "r1", accepts: int = 1_000_000) -> Re
     return reader
 
 
+@pytest.fixture
+def short_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("app", "http.service"):
+        monkeypatch.setattr(f"aguila.server.{module}.WRITE_SECONDS", 0.2)
+
+
 def make(store: Any, **limits: Any) -> App:
     return App(talkative, store=store, allow_anonymous=True, limits=Limits(**limits))
 
 
+@pytest.mark.usefixtures("short_writes")
 @pytest.mark.parametrize("accepts", [1, 2, 3])
 async def test_a_stream_whose_reader_accepts_nothing_is_ended(store: Any, accepts: int) -> None:
-    async with make(store, write_seconds=0.2) as app:
+    async with make(store) as app:
         reader = await post_run(app, accepts=accepts)  # it returns, although the reader never continues
         assert reader.stalled.is_set()
         assert not reader.is_complete
         assert (await post_run(app, "r2")).is_complete
 
 
+@pytest.mark.usefixtures("short_writes")
 @pytest.mark.parametrize("path", ["/threads/t", "/files/{file}", "/threads/t/events?after=0"])
 async def test_a_response_whose_reader_accepts_nothing_is_ended(store: Any, path: str) -> None:
-    async with make(store, write_seconds=0.2) as app:
+    async with make(store) as app:
         await post_run(app)
         upload = Reader(app)
         assert await upload.request("POST", "/files", b"x" * 3 * MIB, content_type="application/octet-stream") == 201
@@ -92,7 +100,7 @@ async def test_a_thread_that_is_deleted_after_its_run_is_not_reported_as_failed(
 
 
 async def test_what_is_held_for_readers_is_limited(store: Any) -> None:
-    async with make(store, unsent=MIB // 2) as app:
+    async with make(store, buffered=MIB // 2) as app:
         await post_run(app)
         stalled = [Reader(app, accepts=2) for _ in range(2)]
         second, third = Reader(app), Reader(app)
@@ -241,7 +249,7 @@ async def test_readers_that_do_not_read_hold_little(
     (tmp_path / "_page" / "large.js").write_bytes(random.Random(1).randbytes(3 * MIB))
     monkeypatch.setattr("aguila.server.app.PageFiles", partial(PageFiles, tmp_path))
     agents = {"agent": talk_and_remember, "echo": echo}
-    limits = Limits(unsent=MIB, event=20 * MIB)
+    limits = Limits(buffered=MIB, event=20 * MIB)
     async with App(agents, allow_anonymous=True, limits=limits, copilotkit=True, page=True) as app:
         method, (path, body) = route.partition(" ")[0], LARGE[route]
         await post_run(app)

@@ -16,7 +16,8 @@ from aguila import App
 from aguila.agent import RunInterrupt
 from aguila.codec.protobuf import ProtobufDecoder
 from aguila.protocol import Interrupt as ProtocolInterrupt
-from aguila.server.interrupts.derived_runs import derived_run_id
+from aguila.server import Sends
+from aguila.server.runs.repeated import derived_run_id
 from aguila.store import SQLiteStore
 
 Events = list[dict[str, Any]]
@@ -84,7 +85,7 @@ def test_a_chain_of_questions_is_answered_under_one_run_id(store: Any) -> None:
 
 
 def test_other_viewers_see_the_stored_id(store: Any) -> None:
-    with serving(App(Asking("Name?"), store=store, echo_input=True)) as server:
+    with serving(App(Asking("Name?"), store=store, sends=Sends(echo_input=True))) as server:
         question = question_of(server.events(run_id="r1", messages=HELLO))
         stored = derived_run_id("r1", [question], 0)
         events = server.events(run_id="r1", messages=HELLO, resume=answer(question))

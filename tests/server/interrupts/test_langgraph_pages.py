@@ -12,7 +12,7 @@ from serving import Server, check_valid, run_input, serving, text_of, types
 from aguila import App
 from aguila.agent import Question, Run
 from aguila.protocol import Interrupt, RunFinishedEvent, RunFinishedInterruptOutcome
-from aguila.server.interrupts.derived_runs import derived_run_id
+from aguila.server.runs.repeated import derived_run_id
 from aguila.store import SQLiteStore
 
 Events = list[dict[str, Any]]
@@ -190,6 +190,7 @@ def test_a_chain_under_the_run_id_that_asked_and_each_request_repeated(store: An
     assert answers == ["done"]
 
 
+@pytest.mark.postgres
 def test_an_answer_that_names_another_question_is_refused(store: Any) -> None:
     paid: list[Any] = []
 

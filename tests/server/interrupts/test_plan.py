@@ -20,11 +20,11 @@ from stores.stored_threads import (
 
 from aguila.errors import InterruptTaken, StoreError, ThreadBusy
 from aguila.protocol import RunErrorEvent, RunFinishedCancelledOutcome, RunFinishedEvent
-from aguila.server.errors import Rejected
-from aguila.server.history.projection import Projections
-from aguila.server.interrupts.plan import ResumePlan, find_open_interrupts, plan_resume
-from aguila.server.interrupts.resume_chain import FailedAttempts
-from aguila.server.settings import Settings
+from aguila.server.config.errors import Rejected
+from aguila.server.config.options import Settings
+from aguila.server.threads.interrupts.plan import ResumePlan, find_open_interrupts, plan_resume
+from aguila.server.threads.interrupts.resume_chain import FailedAttempts
+from aguila.server.threads.projection import Projections
 from aguila.store import Store
 
 pytestmark = pytest.mark.anyio

@@ -17,6 +17,7 @@ from aguila import App
 from aguila.agent import RunInterrupt
 from aguila.codec import Notice, decode_event, encode
 from aguila.protocol import Interrupt as Question
+from aguila.server import Sends
 from aguila.store import Lease, MemoryStore
 
 
@@ -373,7 +374,7 @@ async def appends(run: Any) -> None:
 def test_a_log_with_echoes_is_read_to_what_the_thread_is(store: Any, history: Any, compact: str) -> None:
     """The table of the document: states that were sent, changed by the front end, or absent (IN-11, SNAP-4)."""
     read = document_block("reduce_along")["read"]
-    with serving(App(appends, store=store, history=history, echo_input=True)) as server:
+    with serving(App(appends, store=store, history=history, sends=Sends(echo_input=True))) as server:
         sent: list[Any] = []
 
         def talk(run_id: str, content: str | None, **members: Any) -> Any:

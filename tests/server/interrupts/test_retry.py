@@ -15,10 +15,10 @@ from stores.stored_threads import SCOPE, THREAD, agent_input, begin_run, make_in
 
 from aguila import App
 from aguila.agent import InterruptCancelled
-from aguila.server.errors import Rejected
-from aguila.server.history.projection import Projections
-from aguila.server.interrupts.resume_chain import FailedAttempts
-from aguila.server.interrupts.retry import retract_attempts
+from aguila.server.config.errors import Rejected
+from aguila.server.threads.interrupts.resume_chain import FailedAttempts
+from aguila.server.threads.interrupts.retry import retract_attempts
+from aguila.server.threads.projection import Projections
 from aguila.store import MemoryStore, SQLiteStore, Store
 
 pytestmark = pytest.mark.anyio
@@ -276,7 +276,7 @@ def test_a_run_that_is_refused_after_it_began_ends_with_the_code(store: Any, mon
         server.events(run_id="r2", resume=approves(question))
         calls = agent.calls
         with monkeypatch.context() as patch:
-            patch.setattr("aguila.server.runs.starting.run_context.retract_attempts", overtaken)
+            patch.setattr("aguila.server.runs.context.retract_attempts", overtaken)
             events = server.events(run_id="r3", state=thread_of(server)[1], resume=approves(question))
         assert types(events) == ["RUN_STARTED", "RUN_ERROR"]
         assert events[-1]["code"] == "interrupt_taken"

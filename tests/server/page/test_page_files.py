@@ -17,7 +17,7 @@ from starlette.applications import Starlette
 
 from aguila import Page
 from aguila.server import App, Request
-from aguila.server.page import files
+from aguila.server.frontends.page import files
 
 HTML = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 SHELL = """<!doctype html>

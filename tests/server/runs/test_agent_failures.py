@@ -96,13 +96,14 @@ def test_debug_shows_the_text_of_the_exception() -> None:
 # Limits
 
 
-def test_a_request_beyond_capacity_is_refused_before_its_body_is_decoded() -> None:
+def test_a_request_beyond_capacity_is_refused_but_a_malformed_one_learns_its_fault_first() -> None:
     held = Held()
     app = App(held, limits=Limits(runs=1), drain=10.0)
-    wrong = run_input("other", "other", messages="none at all")
+    further = run_input("other", "other")
     with serving(app) as server, server.run() as first:
         first.read_until("TEXT_MESSAGE_CONTENT")
-        answer = server.post("/", json=wrong)
+        assert server.post("/", json=further | {"messages": "none at all"}).status_code == 422
+        answer = server.post("/", json=further)
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "too_many_runs")
         assert answer.headers["retry-after"] == "1"
         with server.run() as again:  # the same request attaches to its run
@@ -110,7 +111,7 @@ def test_a_request_beyond_capacity_is_refused_before_its_body_is_decoded() -> No
         other = run_input(messages=[{"id": "1", "role": "user", "content": "Not the same"}])
         assert server.post("/", json=other).status_code == 429
         server.call(app.begin_drain)
-        wait_until(lambda: server.post("/", json=wrong).status_code == 503)
+        wait_until(lambda: server.post("/", json=further).status_code == 503)
         with server.run() as again:
             held.gate("run").open()
             assert again.rest()[-1]["outcome"] == {"type": "success"}

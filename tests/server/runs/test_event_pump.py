@@ -6,10 +6,12 @@ import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from waiting import DEADLINE, wait_until_async
 
+from aguila.codec.json.encoder import encode_strict
 from aguila.errors import AguilaError
 from aguila.protocol import (
     CustomEvent,
@@ -21,17 +23,16 @@ from aguila.protocol import (
     ToolCallArgsEvent,
     ToolCallStartEvent,
 )
-from aguila.server.runs.event_encoding import encode_checked, encode_deltas_checked
-from aguila.server.runs.event_pump import MAX_UNSTORED, EventPump
-from aguila.server.settings import Settings
-from aguila.server.store_health import StoreHealth
+from aguila.server import Sends
+from aguila.server.config.options import Settings
+from aguila.server.runs.event_pump import MAX_AHEAD, EventPump
+from aguila.server.runs.store_health import StoreHealth
 from aguila.store import Lease, Store
+from aguila.stream.delta_merger import MAX_MERGED
 
 pytestmark = pytest.mark.anyio
 
 LEASE = Lease(scope="s", thread_id="t", run_id="r", epoch=1, owner="o")
-
-TEXTS = ["a", "", "two\nlines", '"quoted"', "\\", "\u2028", "é", "🦅", "\x00\x1f", "half \ud83e", "x" * 512]
 
 
 class Log:
@@ -48,14 +49,15 @@ class Log:
 
 def event_pump(log: Any, window: float = 0.0, *, merges: bool = True) -> EventPump:
     store: Store = log
-    pump = EventPump(
-        store,
-        LEASE,
-        Settings(coalesce=window, merge_deltas=merges),
-        store_health=StoreHealth(),
-        loop=asyncio.get_running_loop(),
-        on_failure=lambda error: pump.stop(error),
-    )
+    with patch("aguila.server.runs.event_pump.COALESCE", window):
+        pump = EventPump(
+            store,
+            LEASE,
+            Settings(sends=Sends(merge_deltas=merges)),
+            store_health=StoreHealth(),
+            loop=asyncio.get_running_loop(),
+            on_failure=lambda error: pump.stop(error),
+        )
     return pump
 
 
@@ -65,13 +67,6 @@ async def appended(log: Log, count: int) -> None:
 
 def text(delta: Any, **more: Any) -> Event:
     return TextMessageContentEvent(message_id="m", delta=delta, **more)
-
-
-@pytest.mark.parametrize("texts", [*[[one] for one in TEXTS], TEXTS, TEXTS[:9], []])
-def test_deltas_checked_together_are_what_each_would_be_alone(texts: list[str]) -> None:
-    deltas = [text(one) for one in texts]
-    deltas += [ReasoningMessageContentEvent(message_id="r", delta=one) for one in texts]
-    assert encode_deltas_checked(deltas) == [encode_checked(delta) for delta in deltas]
 
 
 async def test_events_are_appended_in_the_order_in_which_they_came_whichever_way_they_were_checked() -> None:
@@ -95,7 +90,7 @@ async def test_events_are_appended_in_the_order_in_which_they_came_whichever_way
     for event in events[5:]:
         pump.put([event])
     await appended(log, len(events))
-    assert log.lines == [encode_checked(event) for event in events]
+    assert log.lines == [encode_strict(event) for event in events]
 
 
 @pytest.mark.parametrize(
@@ -119,16 +114,16 @@ async def test_a_malformed_delta_is_refused_when_it_is_put_and_what_came_before_
         pump.put([event])
     pump.put([text("after")])
     await appended(log, 1)
-    assert log.lines == [encode_checked(text("beforeafter"))]
+    assert log.lines == [encode_strict(text("beforeafter"))]
 
 
 @pytest.mark.parametrize("merges", [True, False])
 async def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before(merges: bool) -> None:
     log = Log()
     pump = event_pump(log, merges=merges)
-    for count in range(MAX_UNSTORED):
+    for count in range(MAX_AHEAD):
         assert not pump.is_full
-        assert count < MAX_UNSTORED
+        assert count < MAX_AHEAD
         pump.put([text(".")])
         await asyncio.sleep(0)  # some are being appended by now, and count as well
     assert pump.is_full
@@ -138,22 +133,20 @@ async def test_a_run_is_full_when_it_is_64_events_ahead_and_not_before(merges: b
     log.is_held.set()
     await asyncio.wait_for(waiting, DEADLINE)
     assert not pump.is_full
-    await wait_until_async(lambda: len(b"".join(map(_delta_of, log.lines))) == MAX_UNSTORED)
-    assert len(log.lines) == (2 if merges else MAX_UNSTORED)
+    await wait_until_async(lambda: len(b"".join(map(_delta_of, log.lines))) == MAX_AHEAD)
+    assert len(log.lines) == (2 if merges else MAX_AHEAD)
 
 
-async def test_text_added_to_the_last_delta_counts_as_an_event() -> None:
+async def test_a_large_event_counts_as_several_so_that_few_of_them_wait() -> None:
     log = Log()
-    pump = event_pump(log, window=DEADLINE)
-    pump.put([text("0")])
-    for count in range(1, MAX_UNSTORED):
-        assert not pump.is_full
-        assert pump.last_delta is not None
-        pump.extend(str(count % 10))
+    pump = event_pump(log)
+    pump.put([CustomEvent(name="image", value="x" * (MAX_AHEAD * MAX_MERGED // 2))])
+    assert not pump.is_full
+    pump.put([CustomEvent(name="image", value="x" * (MAX_AHEAD * MAX_MERGED // 2))])
     assert pump.is_full
     log.is_held.set()
     await asyncio.wait_for(pump.room(), DEADLINE)
-    assert log.lines == [encode_checked(text("".join(str(count % 10) for count in range(MAX_UNSTORED))))]
+    assert len(log.lines) == 2
 
 
 async def waiting_deltas(*events: Event) -> list[bytes]:
@@ -163,7 +156,7 @@ async def waiting_deltas(*events: Event) -> list[bytes]:
     for event in events:
         pump.put([event])
     await pump.end()
-    return await pump.take_rest()
+    return pump.take_rest()
 
 
 def args(delta: Any, call_id: str = "c", **more: Any) -> Event:
@@ -171,7 +164,7 @@ def args(delta: Any, call_id: str = "c", **more: Any) -> Event:
 
 
 def reasoning(delta: Any, **more: Any) -> Event:
-    return ReasoningMessageContentEvent(message_id="m", delta=delta, **more)
+    return ReasoningMessageContentEvent(message_id="r", delta=delta, **more)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +202,7 @@ def reasoning(delta: Any, **more: Any) -> Event:
     ],
 )
 async def test_waiting_deltas_of_an_item_become_one(events: list[Event], merged: list[Event]) -> None:
-    assert await waiting_deltas(*events) == [encode_checked(event) for event in merged]
+    assert await waiting_deltas(*events) == [encode_strict(event) for event in merged]
 
 
 async def test_the_first_delta_of_an_item_does_not_wait_for_the_window() -> None:
@@ -219,7 +212,7 @@ async def test_the_first_delta_of_an_item_does_not_wait_for_the_window() -> None
     for number, opener in enumerate(
         [
             TextMessageStartEvent(message_id="m"),
-            ReasoningMessageStartEvent(message_id="m", role="reasoning"),
+            ReasoningMessageStartEvent(message_id="r", role="reasoning"),
             ToolCallStartEvent(tool_call_id="c", tool_call_name="f"),
         ]
     ):
@@ -231,7 +224,7 @@ async def test_the_first_delta_of_an_item_does_not_wait_for_the_window() -> None
         await asyncio.sleep(0)
         assert len(log.lines) == 3 * number + 2
     await pump.end()
-    assert await pump.take_rest() == [encode_checked(args("second"))]
+    assert pump.take_rest() == [encode_strict(args("second"))]
 
 
 async def test_the_first_delta_of_an_item_follows_the_current_append_at_once() -> None:
@@ -239,7 +232,7 @@ async def test_the_first_delta_of_an_item_follows_the_current_append_at_once() -
     pump = event_pump(log, window=0.0)
     pump.put([text("a")])
     await asyncio.sleep(0)  # it is being appended
-    pump._window = pump._coalesce = DEADLINE  # pyright: ignore[reportPrivateUsage]
+    pump._window = DEADLINE  # pyright: ignore[reportPrivateUsage]
     pump.put([TextMessageStartEvent(message_id="n"), TextMessageContentEvent(message_id="n", delta="first")])
     log.is_held.set()
     await appended(log, 3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib
 import random
 import sys
 import threading
@@ -17,23 +16,17 @@ from serving import check_valid, run_input, serving, types
 
 from aguila import App
 from aguila.chat import ChatMessage, ChatUpdate, DataContent, FunctionCallContent, FunctionResultContent
-from aguila.codec.json.decoder import EventDecoder
-from aguila.codec.json.large_strings import ExcisedJSON
 from aguila.codec.negotiate import PROTOBUF_MEDIA_TYPE
 from aguila.codec.protobuf import ProtobufDecoder
-from aguila.offload import is_large as holds_large
 from aguila.offload import offload
 from aguila.protocol import (
     CustomEvent,
-    DataSource,
-    ImagePart,
     StateSnapshotEvent,
     ToolCallEndEvent,
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
 from aguila.server import Limits
-from aguila.server.runs.event_encoding import is_large_event
 
 pytestmark = pytest.mark.anyio
 
@@ -52,8 +45,7 @@ async def painter(run: Any) -> Any:
 
 
 def is_large(value: Any) -> bool:
-    text = value.data if isinstance(value, ExcisedJSON) else value
-    return isinstance(text, (bytes, str)) and len(text) > 1 << 20
+    return isinstance(value, (bytes, str)) and len(value) > 1 << 20
 
 
 def results(events: list[dict[str, Any]]) -> list[str]:
@@ -160,13 +152,8 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
         yield StateSnapshotEvent(snapshot={"image": TEXT})
 
     places = [
-        "aguila.server.http.request_body.excise_strings",  # the request is excised
-        "aguila.server.http.request_body.decode_excised",  # and read
-        "aguila.server.http.request_body.hash_body",
-        "aguila.chat.media.decode_base64",  # its base64 is decoded
+        "aguila.chat.media.decode_base64",  # the request's base64 is decoded
         "aguila.chat.media.encode_base64",  # the response is encoded
-        "aguila.server.runs.event_pump.encode_checked_large",
-        "aguila.server.runs.event_encoding.encode_large",
     ]
     for place in places:
         watch(place)
@@ -176,57 +163,6 @@ def test_what_is_large_is_never_worked_on_by_the_event_loop(monkeypatch: pytest.
     assert found[-1]["type"] == "RUN_FINISHED"
     assert sorted(seen) == sorted(places)
     assert all(threads.isdisjoint(loop) for threads in seen.values()), (seen, loop)
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("POST", "/connect"), ("GET", "/threads/thread"), ("GET", "/threads/thread/events?compact=true")],
-)
-def test_large_events_are_replayed_off_the_event_loop_too(
-    monkeypatch: pytest.MonkeyPatch, store: str | None, method: str, path: str
-):
-    threads: dict[str, set[int]] = {"decoded": set(), "encoded": set()}
-    loop: set[int] = set()
-
-    def watched(real: Callable[..., Any], kind: str) -> Callable[..., Any]:
-        def call(*args: Any, **options: Any) -> Any:
-            result = real(*args, **options)
-            if any(map(is_large, (*args, result))) or any(map(holds_large, args)):
-                threads[kind].add(threading.get_ident())
-            return result
-
-        return call
-
-    async def agent(run: Any) -> Any:
-        loop.add(threading.get_ident())
-        async for value in painter(run):
-            yield value
-
-    source = {"type": "data", "value": TEXT, "mimeType": "image/png"}
-    asked = {"messages": messages(source), "protocolVersion": "1.1"}
-    with serving(App(agent, store=store, limits=LIMITS)) as server:
-        server.events(**asked)
-        monkeypatch.setattr(EventDecoder, "feed", watched(EventDecoder.feed, "decoded"))
-        for module, name, kind in (
-            ("history.stored_input", "decode_excised", "decoded"),
-            ("history.compact_log", "decode_event", "decoded"),
-            ("http.framing", "encode_large", "encoded"),
-            ("http.responses", "encode_large", "encoded"),
-            ("http.documents", "encode_pieces", "encoded"),
-        ):
-            found = importlib.import_module(f"aguila.server.{module}")
-            monkeypatch.setattr(found, name, watched(getattr(found, name), kind))
-        options: dict[str, Any] = {"json": run_input(run_id="later")} if method == "POST" else {}
-        with server.stream(method, path, **options) as stream:
-            assert TEXT.encode() in stream.response.read()
-    assert all(used and used.isdisjoint(loop) for used in threads.values()), (threads, loop)
-
-
-def test_an_image_part_of_an_event_is_large_by_its_source():
-    part = ImagePart(source=DataSource(value=TEXT, mime_type="image/png"))
-    small = ImagePart(source=DataSource(value="AAAA", mime_type="image/png"))
-    assert is_large_event(ToolCallResultEvent(message_id="r", tool_call_id="c", content=[small, part]))
-    assert not is_large_event(ToolCallResultEvent(message_id="r", tool_call_id="c", content=[small]))
 
 
 def test_a_large_event_whose_members_are_of_the_wrong_type_ends_the_run_as_the_agents_fault():

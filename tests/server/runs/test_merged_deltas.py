@@ -14,6 +14,8 @@ from aguila.codec.protobuf import ProtobufDecoder
 from aguila.codec.sse import SSEDecoder
 from aguila.errors import EncodeError, IllegalStep
 from aguila.protocol import RunErrorEvent, TextMessageEndEvent
+from aguila.server import Sends
+from aguila.server.runs import event_pump
 from aguila.store import MemoryStore, SQLiteStore
 from aguila.stream import consume
 
@@ -66,7 +68,7 @@ def test_each_delta_is_an_event_without_merging(store: Any) -> None:
         for token in TOKENS:
             yield token
 
-    with serving(App(agent, store=store, merge_deltas=False)) as server:
+    with serving(App(agent, store=store, sends=Sends(merge_deltas=False))) as server:
         assert deltas_of(server.events()) == TOKENS
 
 
@@ -80,14 +82,14 @@ def test_a_source_that_pauses_is_streamed_token_by_token(store: Any, merges: boo
                 await text.write(f"{number}")
                 await gate.wait()
 
-    with serving(App(agent, store=store, merge_deltas=merges)) as server, server.run() as stream:
+    with serving(App(agent, store=store, sends=Sends(merge_deltas=merges))) as server, server.run() as stream:
         for number, gate in enumerate(gates):
             assert stream.read_until("TEXT_MESSAGE_CONTENT")["delta"] == f"{number}"
             gate.open()
         assert types(stream.rest()) == ["TEXT_MESSAGE_END", "RUN_FINISHED"]
 
 
-def test_the_first_delta_of_an_item_does_not_wait_for_the_window() -> None:
+def test_the_first_delta_of_an_item_does_not_wait_for_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
 
     async def agent(run: Any) -> None:
@@ -96,7 +98,8 @@ def test_the_first_delta_of_an_item_does_not_wait_for_the_window() -> None:
             await gate.wait()
             await text.write(" second")
 
-    with serving(App(agent, coalesce=3600)) as server, server.run() as stream:
+    monkeypatch.setattr(event_pump, "COALESCE", 3600)
+    with serving(App(agent)) as server, server.run() as stream:
         assert stream.read_until("TEXT_MESSAGE_CONTENT")["delta"] == "first"
         gate.open()
         assert text_of(stream.rest()) == " second"
@@ -108,7 +111,7 @@ def test_every_reader_gets_the_same_messages_in_fewer_events(declared: Any, acce
     messages: list[Any] = []
     counts: list[int] = []
     for merges in (True, False):
-        with serving(App(fast, merge_deltas=merges)) as server:
+        with serving(App(fast, sends=Sends(merge_deltas=merges))) as server:
             body = server.post("/", json=run_input(protocolVersion=declared), headers={"accept": accept}).content
         events = (ProtobufDecoder() if accept == PROTOBUF_MEDIA_TYPE else SSEDecoder()).feed(body)
         counts.append(len(events))

@@ -42,7 +42,7 @@ async def begun(reader: Reader, task: asyncio.Task[int]) -> int:
 @pytest.mark.parametrize(("address", "other_status"), [("192.0.2.1", 429), ("127.0.0.1", 200)])
 async def test_an_address_without_credentials_has_a_limit_of_its_own(address: str, other_status: int) -> None:
     agent = Held()
-    async with App(agent, limits=Limits(runs_per_peer=3)) as app:
+    async with App(agent, limits=Limits(runs_per_address=3)) as app:
         held = [start(app, address, f"t{i}") for i in range(3)]
         assert [await begun(*each) for each in held] == [200] * 3
         fourth = start(app, address, "t4")
@@ -57,7 +57,7 @@ async def test_an_address_without_credentials_has_a_limit_of_its_own(address: st
 @pytest.mark.parametrize("path", ["/", "/?store=false"])
 async def test_requests_that_come_at_once_do_not_exceed_the_limit(path: str, tmp_path: Path) -> None:
     agent = Held()
-    async with App(agent, store=tmp_path / "threads.db", limits=Limits(runs_per_peer=3)) as app:
+    async with App(agent, store=tmp_path / "threads.db", limits=Limits(runs_per_address=3)) as app:
         burst = [start(app, f"2001:db8::{i}", f"t{i}", path) for i in range(8)]  # addresses of one network
         assert sorted([await begun(*each) for each in burst]) == [200] * 3 + [429] * 5
         agent.goes_on.set()
@@ -78,7 +78,7 @@ async def test_by_default_abandoned_runs_of_one_visitor_lock_nobody_else_out() -
 
 async def test_callers_with_credentials_have_no_limit_by_address() -> None:
     agent = Held()
-    async with App(agent, authenticate=lambda request: "me", limits=Limits(runs_per_peer=1)) as app:
+    async with App(agent, authenticate=lambda request: "me", limits=Limits(runs_per_address=1)) as app:
         held = [start(app, "192.0.2.1", f"t{i}") for i in range(3)]
         assert [await begun(*each) for each in held] == [200] * 3
         agent.goes_on.set()

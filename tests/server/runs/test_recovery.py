@@ -14,19 +14,20 @@ from waiting import wait_until
 
 from aguila import App
 from aguila.errors import StoreUnavailable
+from aguila.server import Timing
 from aguila.store import MemoryStore, RunEnd, SQLiteStore
 
 SLOW = """
 import asyncio
 from aguila import App
-from aguila.server import Limits
+from aguila.server import Limits, Timing
 
 async def agent(run):
     yield "one"
     await asyncio.sleep(60 if run.run_id.startswith("slow") else 0)
     yield "two"
 
-app = App(agent, store="{store}", lease={lease}, drain=0.1, limits=Limits(runs_per_scope={runs}))
+app = App(agent, store="{store}", timing=Timing(lease={lease}), drain=0.1, limits=Limits(runs_per_scope={runs}))
 """
 
 
@@ -258,7 +259,7 @@ def test_retention_removes_idle_threads_by_itself(monkeypatch: pytest.MonkeyPatc
         yield "Hello"
 
     monkeypatch.setattr(maintenance, "PRUNE_INTERVAL", 0.0)
-    app = App(agent, retention=Retention(max_threads=2), lease=1.0, allow_anonymous=True)
+    app = App(agent, retention=Retention(max_threads=2), timing=Timing(lease=1.0), allow_anonymous=True)
     with serving(app) as server:
         for i in range(5):
             server.events(thread_id=f"t{i}")

@@ -11,6 +11,7 @@ from serving import Gate, Held, check_valid, run_input, serving, text_of, types
 from waiting import wait_until
 
 from aguila import App
+from aguila.server import Timing
 
 pytestmark = pytest.mark.postgres
 
@@ -151,7 +152,7 @@ def test_an_agent_that_will_not_stop_is_left_behind() -> None:
             except asyncio.CancelledError:
                 continue
 
-    with serving(App(agent, cancel_grace=0.05)) as server, server.run() as stream:
+    with serving(App(agent, timing=Timing(cancel_grace=0.05))) as server, server.run() as stream:
         gate.await_reached()
         server.post("/threads/thread/runs/run/cancel")
         assert stream.rest()[-1]["outcome"] == {"type": "cancelled"}

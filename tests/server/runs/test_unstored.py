@@ -68,7 +68,7 @@ def test_the_thread_does_not_become_busy_and_is_not_in_the_way(store: Any) -> No
 
 def test_it_is_cancelled_when_its_client_hangs_up() -> None:
     agent = Held()
-    with serving(App(agent, disconnect_grace=60.0)) as server:
+    with serving(App(agent, cancel_unwatched_after=None)) as server:
         with server.run(path=PATH) as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             stream.close()

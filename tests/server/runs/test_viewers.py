@@ -15,6 +15,7 @@ from serving import Held, Server, run_input, serving
 from waiting import wait_until
 
 from aguila import App
+from aguila.server import Timing
 from aguila.server.runs import viewers
 from aguila.store import Lease, SQLiteStore
 
@@ -192,7 +193,7 @@ def test_a_viewer_is_noted_again_while_it_stays(path: Path) -> None:
     store = Counted(path)
     with (
         serving(App(agent, store=SQLiteStore(path))) as owner,
-        serving(App(agent, store=store, lease=0.3)) as other,
+        serving(App(agent, store=store, timing=Timing(lease=0.3))) as other,
     ):
         begin(owner)
         with attach(other, "connect") as viewer:
@@ -257,9 +258,9 @@ def test_busy_reject_refuses_from_another_process_too(path: Path) -> None:
 # Hanging up
 
 
-def test_on_disconnect_cancel_follows_a_viewer_to_another_process(path: Path) -> None:
+def test_cancelling_unwatched_runs_follows_a_viewer_to_another_process(path: Path) -> None:
     agent = Held()
-    options: dict[str, Any] = {"on_disconnect": "cancel", "disconnect_grace": 0.1}
+    options: dict[str, Any] = {"cancel_unwatched_after": 0.1}
     store = Counted(path)
     with (
         serving(App(agent, store=store, **options)) as owner,
@@ -277,11 +278,11 @@ def test_on_disconnect_cancel_follows_a_viewer_to_another_process(path: Path) ->
     assert agent.cancelled == ["run"]
 
 
-def test_on_disconnect_cancel_is_called_off_by_who_comes_back_while_it_is_looked_for_others(path: Path) -> None:
+def test_cancelling_unwatched_runs_is_called_off_by_who_comes_back_while_it_is_looked_for_others(path: Path) -> None:
     agent = Held()
     store = Counted(path)
     with (
-        serving(App(agent, store=store, on_disconnect="cancel", disconnect_grace=0.1)) as owner,
+        serving(App(agent, store=store, cancel_unwatched_after=0.1)) as owner,
         serving(App(agent, store=SQLiteStore(path))) as other,
         owner.run() as first,
         attach(other, "connect") as viewer,

@@ -18,7 +18,7 @@ from aguila.protocol import (
     ToolMessage,
     UserMessage,
 )
-from aguila.server.tanstack.history import restore_messages
+from aguila.server.frontends.tanstack.history import restore_messages
 
 CALL = ToolCall(id="c1", function=FunctionCall(name="look", arguments='{"at": 1}'))
 OTHER = ToolCall(id="c2", function=FunctionCall(name="look", arguments='{"at": 2}'))

@@ -25,8 +25,8 @@ from aguila.protocol import (
     UrlSource,
     UserMessage,
 )
-from aguila.server.tanstack.events import BINDING, hash_schema, to_canonical_json
-from aguila.server.tanstack.routes import to_ui_messages
+from aguila.server.frontends.tanstack.events import BINDING, hash_schema, to_canonical_json
+from aguila.server.frontends.tanstack.routes import to_ui_messages
 
 AS_TANSTACK = {"x-run-id": "run"}
 

@@ -17,7 +17,7 @@ from typing import Any
 import uvicorn
 
 from aguila import App
-from aguila.server import Limits
+from aguila.server import Limits, Sends, Timing
 from aguila.store import PostgresStore, SQLiteStore
 
 FOLDER = Path()
@@ -198,7 +198,9 @@ def main(settings: dict[str, Any]) -> None:
         else:
             store = SQLiteStore(FOLDER / "threads.db", **settings.get("store", {}))
         limits = Limits(runs_per_scope=1000)
-        app = App(agent, store=store, allow_anonymous=True, limits=limits, **settings.get("app", {}))
+        groups = {"timing": Timing, "sends": Sends}
+        options = {name: groups[name](**it) if name in groups else it for name, it in settings.get("app", {}).items()}
+        app = App(agent, store=store, allow_anonymous=True, limits=limits, **options)
     Announced.port_file = Path(settings["port"])
     config = uvicorn.Config(
         app,

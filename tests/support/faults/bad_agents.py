@@ -28,6 +28,7 @@ from aguila.protocol import (
     ToolCallEndEvent,
     ToolCallStartEvent,
 )
+from aguila.server import Timing
 from aguila.store import SQLiteStore
 
 SECRET = "hunter2"
@@ -349,5 +350,5 @@ def build(folder: Path) -> Any:
     root = Starlette()
     store = SQLiteStore(folder / "threads.db")
     for name, (agent, _) in BAD.items():
-        App(agent, store=store, cancel_grace=0.3).mount_on(root, f"/{name}")
+        App(agent, store=store, timing=Timing(cancel_grace=0.3)).mount_on(root, f"/{name}")
     return root

@@ -87,7 +87,7 @@ async def agent(run: Any) -> Any:
 
 
 def build() -> Any:
-    limits = Limits(body=1 << 30, event=1 << 30, upload=1 << 30, at_once=int(os.environ["AT_ONCE"]))
+    limits = Limits(body=1 << 30, event=1 << 30, upload=1 << 30, buffered=int(os.environ["AT_ONCE"]))
     path = os.environ.get("STORE")
     store = MemoryStore(max_bytes=1 << 31) if path is None else path
     app = App(agent, store=store, limits=limits, allow_anonymous=True)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from aguila.server.access.authentication import ANONYMOUS
+from aguila.server.http.access import ANONYMOUS
 from aguila.store import NewRun, SQLiteStore
 from aguila.store.records import RunEnd
 

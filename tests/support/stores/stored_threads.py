@@ -23,8 +23,9 @@ from aguila.protocol import (
     RunStartedEvent,
     replace,
 )
-from aguila.server.history.hydration import Hydration, hydrate_thread
-from aguila.server.history.projection import HistoryMode, Projections
+from aguila.server.config.options import HistoryMode
+from aguila.server.threads.hydration import Hydration, hydrate_thread
+from aguila.server.threads.projection import Projections
 from aguila.store import Lease, NewRun, RunEnd, Store
 from aguila.stream import expand_chunks
 

@@ -16,6 +16,7 @@ import sys
 import threading
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, cast
 
@@ -29,40 +30,32 @@ AHEAD = 64
 """How many values a generator in a thread may be ahead of the run."""
 
 
+@dataclass(slots=True, eq=False)
 class Yielded:
     """A value that a generator yielded."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    value: Any
 
 
+@dataclass(slots=True, eq=False)
 class Called:
     """A call to make on the event loop while a thread waits for it.
 
     ``thread`` is None for the agent's own thread. ``error`` is the exception that the thread is handling.
     """
 
-    __slots__ = ("call", "error", "future", "thread")
-
-    def __init__(
-        self, call: Callable[[], Awaitable[Any]], thread: threading.Thread | None, error: BaseException | None
-    ) -> None:
-        self.call = call
-        self.thread = thread
-        self.error = error
-        self.future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    call: Callable[[], Awaitable[Any]]
+    thread: threading.Thread | None
+    error: BaseException | None
+    future: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
 
 
+@dataclass(slots=True, eq=False)
 class Ended:
     """The agent returned, or raised."""
 
-    __slots__ = ("error", "value")
-
-    def __init__(self, value: Any, error: BaseException | None) -> None:
-        self.value = value
-        self.error = error
+    value: Any
+    error: BaseException | None
 
 
 Item = Yielded | Called | Ended

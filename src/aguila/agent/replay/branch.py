@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from aguila.stream.verification.rules import Item
@@ -24,54 +25,35 @@ that waits for an answer. Both are None for the agent's own branch in a replay w
 """
 
 
+@dataclass(slots=True, eq=False)
 class Branch:
     """One branch of an agent. ``name`` identifies it in all runs of a chain."""
 
-    __slots__ = (
-        "children",
-        "counts",
-        "goal",
-        "is_ambiguous",
-        "is_closed",
-        "is_named",
-        "left",
-        "name",
-        "named",
-        "owner",
-        "parent",
-        "passed",
-        "repeats_effect",
-        "sent",
-        "unnamed",
-    )
-
-    def __init__(
-        self, parent: Branch | None, name: str, owner: Callable[[], Caller | None] | None, *, is_named: bool
-    ) -> None:
-        self.parent = parent
-        self.name = name
-        self.owner = owner
-        self.is_named = is_named
-        self.is_closed = False
-        """Whether the scope of a named branch was left."""
-        self.is_ambiguous = False
-        """Whether it is one of several unnamed branches that were active at once."""
-        self.passed = ""
-        """The last question that it passed."""
-        self.sent = 0
-        """How much it sent after that question."""
-        self.goal: Position | None = None
-        """Its position in an earlier run. The branch is muted until it is there."""
-        self.left: Position | None = None
-        """Its position when it asked, or when it left because of a question."""
-        self.repeats_effect = False
-        """Whether a recorded effect has sent its output before."""
-        self.counts: dict[tuple[str, str], int] = {}
-        self.children: dict[str, int] = {}
-        self.named: dict[str, Branch] = {}
-        """The latest named branch of each name that was started here."""
-        self.unnamed: list[Branch] = []
-        """The unnamed branches that were started here and may still be active."""
+    parent: Branch | None = None
+    name: str = ""
+    owner: Callable[[], Caller | None] | None = None
+    is_named: bool = True
+    is_closed: bool = False
+    """Whether the scope of a named branch was left."""
+    is_ambiguous: bool = False
+    """Whether it is one of several unnamed branches that were active at once."""
+    passed: str = ""
+    """The last question that it passed."""
+    sent: int = 0
+    """How much it sent after that question."""
+    goal: Position | None = None
+    """Its position in an earlier run. The branch is muted until it is there."""
+    left: Position | None = None
+    """Its position when it asked, or when it left because of a question."""
+    repeats_effect: bool = False
+    """Whether a recorded effect has sent its output before."""
+    counts: dict[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    """How many ids of each kind it has made, by the question before them and the kind."""
+    children: dict[str, int] = field(default_factory=dict[str, int])
+    named: dict[str, Branch] = field(default_factory=dict[str, "Branch"])
+    """The latest named branch of each name that was started here."""
+    unnamed: list[Branch] = field(default_factory=list["Branch"])
+    """The unnamed branches that were started here and may still be active."""
 
     @property
     def has_ended(self) -> bool:
@@ -91,23 +73,14 @@ class Branch:
         return each is above
 
 
+@dataclass(slots=True, eq=False)
 class Place:
     """The current branch of a context. A task that is started there inherits it."""
 
-    __slots__ = ("around", "branch", "outer", "passed", "run")
-
-    def __init__(
-        self,
-        run: Branches,
-        branch: Branch,
-        passed: str,
-        around: tuple[Key, ...] = (),
-        outer: Place | None = None,
-    ) -> None:
-        self.run = run
-        self.branch = branch
-        self.passed = passed
-        self.around = around
-        """The steps and subagents that were opened here while it was muted, outermost first."""
-        self.outer = outer
-        """The place in another run, if this run was started from an agent of that one."""
+    run: Branches
+    branch: Branch
+    passed: str
+    around: tuple[Key, ...] = ()
+    """The steps and subagents that were opened here while it was muted, outermost first."""
+    outer: Place | None = None
+    """The place in another run, if this run was started from an agent of that one."""

@@ -13,22 +13,29 @@ of that task, needs no record.
 A task or thread without a name that uses the run is a branch too. Such branches are numbered in the order in which they
 first use the run. That order is stable if one is active at a time. If several are active at once, their questions need
 a ``key``.
+
+A resumed run must use the ids of the earlier run: a result needs the id of its call, and more text the id of its
+message. So ids are not random. They are derived from the root run, the branch, and a count in that branch. After an
+answer the count starts anew in a namespace named after the question, so that new items never get an id that an earlier
+run used for something else. A provider names its tool calls itself, some of them the same in every response. Such an id
+is claimed once in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import sys
 import threading
 import weakref
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from aguila.agent.interrupts import interrupts_in
 from aguila.agent.replay.branch import Branch, Caller, Key, Place, Position
-from aguila.agent.replay.ids import short_hash
 from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import log_notice
@@ -57,31 +64,40 @@ _UNNAMED_QUESTION = (
 )
 
 
+def short_hash(*parts: str) -> str:
+    """Return a short digest of strings. The boundaries between them count."""
+    joined = "".join([f"{len(part)}:{part}" for part in parts])
+    return hashlib.sha256(joined.encode("utf-8", "surrogatepass")).hexdigest()[:20]
+
+
+@dataclass(slots=True, eq=False)
 class Branches:
-    """The branches of one run."""
+    """The branches of one run, their positions, and the ids that they make."""
 
-    def __init__(self, recorded: Mapping[str, bytes], *, is_replay: bool) -> None:
-        self._is_replay = is_replay
-        self._goals: dict[str, Position] = {}
-        self._unfinished: dict[str, int] = {}  # characters that earlier runs sent of unfinished items
-        self._unsent: dict[str, int] = {}  # how many of them this run has yet to pass
-        self._written: dict[str, list[Any]] = {}  # open items: their branch, and their number of characters
-        self._number = 0
-        self._thread: threading.Thread | None = None  # the thread that the task acts for; None: the agent's own
-        self._places: dict[threading.Thread, Place] = {}
-        self._asked: list[Branch] = []
-        self._error: BaseException | None = None
-        self.is_over = False
-        self.refusal: ValueError | None = None
-        """Why an answer cannot be assigned to its question. The run fails with it, even if the agent catches it."""
-        self.root = Branch(None, "", None, is_named=True)
-        self._known = {"": self.root}
-        self._top = Place(self, self.root, "")
-        if is_replay:
-            self._load_goals(recorded)
-        self._behind = len(self._goals)
+    thread_id: str
+    root_run_id: str
+    is_replay: bool
+    has_progressed: bool
+    """Whether this is a first run, or an answer was used, a new question was asked, or a new event was sent."""
+    is_over: bool = False
+    refusal: ValueError | None = None
+    """Why an answer cannot be assigned to its question. The run fails with it, even if the agent catches it."""
+    _goals: dict[str, Position] = field(default_factory=dict[str, Position])
+    _unfinished: dict[str, int] = field(default_factory=dict[str, int])  # characters that were sent of unfinished items
+    _unsent: dict[str, int] = field(default_factory=dict[str, int])  # how many of them this run has yet to pass
+    _written: dict[str, list[Any]] = field(default_factory=dict[str, list[Any]])  # open items: branch, characters
+    _number: int = 0  # of records before this run
+    _behind: int = 0  # branches that are not back at their positions
+    _thread: threading.Thread | None = None  # the thread that the task acts for; None: the agent's own
+    _places: dict[threading.Thread, Place] = field(default_factory=dict[threading.Thread, Place])
+    _asked: list[Branch] = field(default_factory=list[Branch])
+    _error: BaseException | None = None
+    _known: dict[str, Branch] = field(default_factory=lambda: {"": Branch()})  # "" is the agent's own
+    _claimed: dict[str, None] = field(default_factory=dict[str, None])  # ids of calls
+    _top: Place = field(init=False)  # of the agent's own branch
 
-    def _load_goals(self, recorded: Mapping[str, bytes]) -> None:
+    def load_goals(self, recorded: Mapping[str, bytes]) -> None:
+        """Load the positions to replay to."""
         keys = [key for key in recorded if key.startswith(RECORDED)]
         self._number = len(keys)
         if not keys:
@@ -91,44 +107,50 @@ class Branches:
             self._goals = {name: (passed, sent) for name, passed, sent in held["branches"]}
             self._unfinished = dict(held["unfinished"])
             self._unsent = dict(self._unfinished)
-        self.root.goal = self._goals.get("")
+        self._known[""].goal = self._goals.get("")
+        self._behind = len(self._goals)
 
     @property
     def is_caught_up(self) -> bool:
         """Whether every branch is back at its recorded position, or further."""
         return self._behind <= 0
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the state of the agent is not older than that of the client."""
+        return self.has_progressed and self._behind <= 0
+
     # The current branch
 
     def begin(self) -> None:
         """Begin the agent's own branch, in the current task."""
-        self.root.owner = weakref.ref(asyncio.current_task())  # pyright: ignore[reportArgumentType]
-        self._catch_up(self.root)
-        self._top = Place(self, self.root, "", outer=_here.get())
+        root = self._known[""]
+        root.owner = weakref.ref(asyncio.current_task())  # pyright: ignore[reportArgumentType]
+        if root.goal is not None:
+            self._catch_up(root)
+        self._top = Place(self, root, "", outer=_here.get())
         _here.set(self._top)
 
-    def current_branch(self) -> Branch:
-        """Return the branch of the caller. Begins an unnamed one if the caller has none yet."""
-        # Called for every event that is not a delta: check the common case first.
-        place = _here.get()
-        caller = self._caller()
-        if place is not None and place.run is self and not self._asked:
-            branch = place.branch
-            if branch.owner is not None and branch.owner() is caller:
-                return branch
-        place = self.place
-        branch = place.branch if caller is None or _is_of(place, caller) else self._begin_unnamed(place, caller)
-        if self._asked and branch.left is None:
-            self._check_left(branch)
-        return branch
-
-    def _begun(self) -> Branch:
-        """Return the branch of the caller without beginning one.
+    def current_branch(self, *, begins: bool = True) -> Branch:
+        """Return the branch of the caller, or the one that started the caller if it has none yet and ``begins`` not.
 
         More characters for an open item begin no branch: in a first run they are not attributed to a caller.
         """
-        place, caller = self.place, self._caller()
-        return self.current_branch() if caller is None or _is_of(place, caller) else place.branch
+        try:
+            caller = asyncio.current_task() if self._thread is None else self._thread
+        except RuntimeError:  # no event loop runs in this thread
+            caller = None
+        place = _here.get()
+        if place is None or place.run is not self:
+            place = self.place
+        branch = place.branch
+        if caller is not None and (branch.owner is None or branch.owner() is not caller):
+            if not begins:
+                return branch
+            branch = self._begin_unnamed(place, caller)
+        if self._asked and branch.left is None:
+            self._check_left(branch)
+        return branch
 
     @property
     def place(self) -> Place:
@@ -181,8 +203,8 @@ class Branches:
         first = short_hash(place.passed, label)
         number = parent.children[first] = parent.children.get(first, 0) + 1
         name = short_hash(parent.name, first, str(number))
-        branch = Branch(parent, name, None if caller is None else weakref.ref(caller), is_named=is_named)
-        branch.goal = self._goals.get(name)
+        owner = None if caller is None else weakref.ref(caller)
+        branch = Branch(parent, name, owner, is_named=is_named, goal=self._goals.get(name))
         self._catch_up(branch)
         self._known[name] = branch
         self._go(Place(self, branch, "", place.around))
@@ -240,7 +262,7 @@ class Branches:
         """
         cls = event.__class__
         item, role = ROLES.get(cls, _NO_ROLE)
-        is_plain = not (self._is_replay or self._asked)  # nearly always: the event is new, and counts
+        is_plain = not (self.is_replay or self._asked)  # nearly always: the event is new, and counts
         if item is None or item is STEP or item is SUBAGENT:
             if cls in _STATE:
                 return event
@@ -257,6 +279,10 @@ class Branches:
             return event
         if role == "closes":
             self._close(id_)
+            return event
+        if is_plain and not (branch := self.current_branch()).repeats_effect:
+            branch.sent += 1
+            self._written[id_] = [branch, 0]
             return event
         is_new = self.count()
         branch = self.current_branch()
@@ -279,15 +305,15 @@ class Branches:
 
     def count_characters(self, id_: str, length: int) -> None:
         """Count characters of an open item, unless the exception of a question is unwinding the caller."""
-        if id_ in self._written and (not self._asked or self._begun().left is None):
+        if id_ in self._written and (not self._asked or self.current_branch(begins=False).left is None):
             self._written[id_][1] += length
 
     def _continue(self, id_: str, event: Any) -> Any:
         length = len(event.delta)
         self.count_characters(id_, length)
-        if not self._is_replay:
+        if not self.is_replay:
             return event
-        branch = self._begun()
+        branch = self.current_branch(begins=False)
         if branch.repeats_effect:
             return None
         unsent = self._unsent.get(id_, 0)
@@ -298,7 +324,7 @@ class Branches:
 
     def _close(self, id_: str) -> None:
         """Note that an item is complete, unless it is closed on the way out of a question."""
-        if id_ in self._written and (not self._asked or self._begun().left is None):
+        if id_ in self._written and (not self._asked or self.current_branch(begins=False).left is None):
             del self._written[id_]
             self._unfinished.pop(id_, None)
 
@@ -342,7 +368,7 @@ class Branches:
             self._move(Place(self, place.branch, place.passed, keys))
 
     def _move(self, place: Place) -> None:
-        if place.branch is self.root:
+        if place.branch is self._known[""]:
             self._top = place
         self._go(place)
 
@@ -376,10 +402,30 @@ class Branches:
         ):
             self._leave_by_question(branch, (branch.passed, branch.sent), self._asked[0].passed)
 
+    # Ids
+
+    def new_id(self, kind: str) -> str:
+        """Derive the next id of its kind in the caller's branch."""
+        branch = self.current_branch()
+        key = (branch.passed, kind)
+        number = branch.counts[key] = branch.counts.get(key, 0) + 1
+        return f"{kind}_{short_hash(self.thread_id, self.root_run_id, branch.name, *key, str(number))}"
+
+    def claim_call_id(self, given: str, is_taken: Callable[[str], bool]) -> str:
+        """Return an id for a new call: the given one, unless it is empty, claimed or taken."""
+        if given == "" or given in self._claimed or is_taken(given):
+            return self.new_id("call")
+        self._claimed[given] = None
+        return given
+
+    def derive(self, *parts: str) -> str:
+        """Return a digest that is specific to this chain of runs."""
+        return short_hash(self.thread_id, self.root_run_id, *parts)
+
     # The record
 
     def position(self) -> dict[str, Any]:
-        """Return the counts of the caller's branch as JSON, for an effect that a replay skips."""
+        """Return the counts of the caller's branch and the claimed ids as JSON, for an effect that a replay skips."""
         branch = self.current_branch()
         return {
             "passed": branch.passed,
@@ -387,6 +433,7 @@ class Branches:
             "counts": [[*key, count] for key, count in branch.counts.items()],
             "children": branch.children,
             "known": [name for name, one in self._known.items() if one is not branch and one.is_within(branch)],
+            "claimed": list(self._claimed),
         }
 
     def go_to(self, position: dict[str, Any]) -> None:
@@ -402,12 +449,13 @@ class Branches:
         for name in position["known"]:
             if name not in self._known and self._goals.pop(name, None) is not None:
                 self._behind -= 1
+        self._claimed.update(dict.fromkeys(position["claimed"]))
         self._catch_up(branch)
 
     @property
     def record(self) -> tuple[str, bytes] | None:
         """The key and value to record when this run ends; None if a replay needs no record."""
-        root = self.root
+        root = self._known[""]
         asked = root.left is not None and root.left[1] is None
         if len(self._known) == 1 and self._number == 0 and (asked or root.goal == (None, None)):
             return None

@@ -1,4 +1,4 @@
-"""Suppress events of a resumed run that were already sent, and reopen the items that new events continue.
+"""Decide which events of a replayed agent are sent.
 
 In a replay the agent writes to an event writer of its own, which knows everything that the agent has open. The filter
 decides which of its events go to the run's writer. Items that were opened while muted are opened again, under the same
@@ -24,14 +24,19 @@ subagents around itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from aguila.agent.replay.branch import Key
 from aguila.agent.replay.branches import ROLES, Branches
+from aguila.agent.replay.comparison import ReplayComparison
+from aguila.codec.notices import Notice, log_notice
+from aguila.errors import IllegalStep
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
     Event,
+    Message,
     StateDeltaEvent,
     StateSnapshotEvent,
     SubagentStartedEvent,
@@ -42,26 +47,46 @@ from aguila.stream.writer import Events, EventWriter
 
 
 class ReplayFilter:
-    """Turns the events of the agent's writer into events to send."""
+    """Turns the events of the agent's writer into events to send.
 
-    def __init__(self, branches: Branches, agent_writer: EventWriter, writer: EventWriter) -> None:
+    ``sent`` are the messages of earlier runs. The first difference of suppressed output to them is reported; with
+    ``debug`` it raises ``IllegalStep``.
+    """
+
+    def __init__(
+        self,
+        branches: Branches,
+        agent_writer: EventWriter,
+        writer: EventWriter,
+        *,
+        sent: Sequence[Message] = (),
+        debug: bool = False,
+    ) -> None:
         self.agent_writer = agent_writer
         self._branches = branches
+        self._comparison = ReplayComparison(sent) if sent else None  # until the replay differs
+        self._debug = debug
         self._writer = writer
         self._openers: dict[Key, Event] = {}
         self._activities: dict[str, ActivitySnapshotEvent] = {}
-        self.has_progressed = False
-        """Whether an answer was used, a new question was asked, or a new event was sent."""
+
+    @property
+    def may_send_state(self) -> bool:
+        """Whether the state of the agent may be sent: until all branches have caught up, it may be an older one."""
+        branch = self._branches.place.branch
+        return self._branches.is_caught_up and branch.goal is None and not branch.repeats_effect
 
     def pass_on(self, events: Events) -> Events:
         """Return the events to send for events of the agent's writer."""
         sent: Events = []
         for event in events:
+            if self._comparison is not None:
+                self._compare(self._comparison, event)
             new = self._branches.count_event(event)
             if new is not None:
                 made = self._events_for(new)
                 if made:
-                    self.has_progressed = True
+                    self._branches.has_progressed = True
                     sent += made
             self._remember(event, new is None)
         return sent
@@ -78,6 +103,21 @@ class ReplayFilter:
             if opener is not None and not self._writer.has_open(*key):
                 sent += self._announce_subagent(opener) + self._writer.emit(opener)
         return sent
+
+    def _compare(self, comparison: ReplayComparison, event: Event) -> None:
+        branch = self._branches.place.branch
+        if branch.goal is None or branch.repeats_effect:
+            return
+        difference = comparison.find_difference(event)
+        if difference is not None:
+            self._comparison = None
+            message = (
+                f"the agent does not repeat what it sent before the question: {difference}; record what may change"
+                " (random values, the time, the order of a set) with run.once"
+            )
+            if self._debug:
+                raise IllegalStep(message, rule="replay-differs")
+            log_notice(Notice(rule="replay-differs", message=message, event_type=event.type))
 
     def _remember(self, event: Any, muted: bool) -> None:
         if isinstance(event, ActivitySnapshotEvent):

@@ -39,7 +39,7 @@ from aguila.stream import EventWriter
 
 _TEXT_ROLES = frozenset({"developer", "system", "assistant", "user"})
 
-_Key = tuple[str | None, str]  # the provider's message id, and the role
+_MessageKey = tuple[str | None, str]  # the provider's message id, and the role
 
 
 class _Lane:
@@ -48,9 +48,9 @@ class _Lane:
     __slots__ = ("named", "reasoning", "text")
 
     def __init__(self) -> None:
-        self.text: tuple[_Key, str] | None = None
+        self.text: tuple[_MessageKey, str] | None = None
         self.reasoning: tuple[str, str | None] | None = None  # our id, and the provider's
-        self.named: dict[_Key, str] = {}  # ids of messages that the provider has named
+        self.named: dict[_MessageKey, str] = {}  # ids of messages that the provider has named
 
 
 class ContentWriter:
@@ -97,7 +97,7 @@ class ContentWriter:
         if content.additional_properties:
             self._send_encrypted_value(content.additional_properties, update)
 
-    def _start_text(self, lane: _Lane, key: _Key, author_name: str | None, subagent: str | None) -> None:
+    def _start_text(self, lane: _Lane, key: _MessageKey, author_name: str | None, subagent: str | None) -> None:
         if key[1] not in _TEXT_ROLES:
             raise EncodeError(f"a stream of events cannot carry text with role {key[1]!r}")
         self._end_item(lane)
@@ -111,7 +111,7 @@ class ContentWriter:
         lane.text = (key, message_id)
         self._current_message = message_id
 
-    def _name_message(self, lane: _Lane, key: _Key) -> str:
+    def _name_message(self, lane: _Lane, key: _MessageKey) -> str:
         message_id = self._unused_id(key[0])
         if key[0] is not None:
             lane.named[key] = message_id
@@ -248,7 +248,7 @@ class ContentWriter:
         )
         return call
 
-    def _find_parent(self, lane: _Lane, key: _Key) -> str | None:
+    def _find_parent(self, lane: _Lane, key: _MessageKey) -> str | None:
         """Return the parent message of a call, if the provider named it and the id is not ours (#6015)."""
         given = key[0]
         if given is None or key[1] != "assistant":

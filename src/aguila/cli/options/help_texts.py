@@ -9,8 +9,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 
-class _Command(TyperCommand):
+class Command(TyperCommand):
+    """A command whose ``--help`` shows no type."""
+
     def get_help_option(self, ctx: Any) -> Any:
+        """Return the option ``--help``."""
         return _without_type(super().get_help_option(ctx))
 
 
@@ -30,9 +33,11 @@ def make_group(text: str, **options: Any) -> typer.Typer:
     return typer.Typer(help=text, cls=_Group, **options)
 
 
-def add_command(group: typer.Typer, function: Callable[..., Any], name: str | None = None) -> None:
+def add_command(
+    group: typer.Typer, function: Callable[..., Any], name: str | None = None, *, cls: type[Command] = Command
+) -> None:
     """Add a function to a group as a command. Its docstring is the help text."""
-    group.command(name, cls=_Command, help=_unwrapped(function.__doc__ or ""))(function)
+    group.command(name, cls=cls, help=_unwrapped(function.__doc__ or ""))(function)
 
 
 def _unwrapped(text: str) -> str:

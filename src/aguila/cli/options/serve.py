@@ -11,53 +11,59 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from aguila.cli.options.help_texts import Command
+
 APP_OPTIONS: Final = {
     "store": "store",
-    "durability": "durability",
-    "store_patience": "store_patience",
-    "name": "name",
     "history": "history",
     "busy": "busy",
-    "on_disconnect": "on_disconnect",
-    "disconnect_grace": "disconnect_grace",
-    "heartbeat": "heartbeat",
-    "lease": "lease",
     "drain": "drain",
-    "cancel_grace": "cancel_grace",
+    "keep_seconds": "retention",
     "allowed_host": "allowed_hosts",
     "cors_origin": "cors_origins",
     "header": "headers_allowed",
-    "allow_system_messages": "allow_system_messages",
-    "unknown_history": "unknown_history",
-    "state_key": "state_keys",
-    "echo_input": "echo_input",
-    "undeclared_peers": "undeclared_peers",
-    "merge_deltas": "merge_deltas",
     "copilotkit": "copilotkit",
     "copilotkit_path": "copilotkit",
     "langgraph_interrupts": "langgraph_interrupts",
-    "max_body": "limits.body",
-    "max_upload": "limits.upload",
-    "max_runs": "limits.runs",
-    "max_runs_per_scope": "limits.runs_per_scope",
-    "max_run_seconds": "limits.run_seconds",
-    "max_stored_bytes": "limits.anonymous_bytes",
-    "keep_seconds": "retention.max_age",
-    "keep_threads": "retention.max_threads",
-    "keep_bytes": "retention.max_bytes",
-    "compact_after": "retention.compact_after",
     "page": "page",
     "debug": "debug",
 }
-"""Command-line options and the ``App`` parameters that they set."""
+"""The options that set an option of ``App``, and which one."""
+
+REMOVED: Final = {
+    "--store-patience": "App(timing=Timing(store_patience=5))",
+    "--lease": "App(timing=Timing(lease=30))",
+    "--cancel-grace": "App(timing=Timing(cancel_grace=5))",
+    "--heartbeat": "App(heartbeat=15)",
+    "--on-disconnect": "App(cancel_unwatched_after=5)",
+    "--disconnect-grace": "App(cancel_unwatched_after=5)",
+    "--allow-system-messages": "App(trust=Trust(system_messages=True))",
+    "--unknown-history": 'App(trust=Trust(unknown_history="drop"))',
+    "--state-key": 'App(trust=Trust(state_keys=["draft"]))',
+    "--echo-input": "App(sends=Sends(echo_input=True))",
+    "--merge-deltas": "App(sends=Sends(merge_deltas=True))",
+    "--no-merge-deltas": "App(sends=Sends(merge_deltas=False))",
+    "--undeclared-peers": 'App(sends=Sends(undeclared_peers="subagents"))',
+    "--one-text-at-a-time": 'App(sends=Sends(undeclared_peers="parallel")) for parallel texts',
+    "--max-body": "App(limits=Limits(body=10 << 20))",
+    "--max-upload": "App(limits=Limits(upload=20 << 20))",
+    "--max-runs": "App(limits=Limits(runs=10_000))",
+    "--max-runs-per-scope": "App(limits=Limits(runs_per_scope=100))",
+    "--max-run-seconds": "App(limits=Limits(run_seconds=600))",
+    "--max-stored-bytes": "App(limits=Limits(anonymous=Quota(bytes=4 << 30)))",
+    "--keep-threads": "App(retention=Retention(max_threads=10_000))",
+    "--keep-bytes": "App(retention=Retention(max_bytes=10 << 30))",
+    "--compact-after": "App(retention=Retention(compact_after=86_400))",
+    "--name": 'App(capabilities={"identity": {"name": "..."}})',
+    "--durability": "--store sqlite:///path?durability=power",
+}
+"""The options of earlier versions, and where each is now."""
 
 _SERVER: Final = "Server"
 _THREADS: Final = "Threads and retention"
 _RUNS: Final = "Runs"
-_EVENTS: Final = "Events"
 _ACCESS: Final = "Access and input"
 _FRONT_ENDS: Final = "Front ends"
-_LIMITS: Final = "Limits"
 
 
 def _option(panel: str, help: str, *names: str, **more: Any) -> Any:  # noqa: A002 - typer's name
@@ -68,13 +74,15 @@ def _flag(panel: str, help: str, *names: str) -> Any:  # noqa: A002 - typer's na
     return _option(panel, help, *names, metavar="")  # typer shows a type, as if the option took a value
 
 
-def _refuse_removed(given: bool) -> bool:
-    if given:
-        raise typer.BadParameter(
-            "the option is gone: clients that declare no protocol version get one text and one tool call at a time; "
-            "--undeclared-peers parallel sends parallel ones as the agent writes them"
-        )
-    return given
+class ServeCommand(Command):
+    """The command, which says where an option of an earlier version is now."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments."""
+        for word in args:
+            if (place := REMOVED.get(word.partition("=")[0])) is not None:
+                raise typer.BadParameter(f"{word.partition('=')[0]} is gone; use {place}", ctx=ctx)
+        return super().parse_args(ctx, args)
 
 
 def serve(
@@ -107,7 +115,6 @@ def serve(
     ] = "info",
     json_logs: Annotated[bool, _flag(_SERVER, "Write log lines as JSON.", "--json-logs")] = False,
     debug: Annotated[bool, _flag(_SERVER, "Send the text of exceptions to clients.", "--debug")] = False,
-    name: Annotated[str | None, _option(_SERVER, "Agent name in /capabilities.")] = None,
     store: Annotated[
         str | None,
         _option(
@@ -117,30 +124,12 @@ def serve(
             metavar="STORE",
         ),
     ] = None,
-    durability: Annotated[
-        Literal["process", "power"],
-        _option(_THREADS, "What stored events survive: the death of the process, or also the loss of power."),
-    ] = "process",
-    store_patience: Annotated[
-        float,
-        _option(_THREADS, "How long a run waits for a store that does not answer.", min=0.1, metavar="SECONDS"),
-    ] = 5.0,
     history: Annotated[
         Literal["client", "server"],
         _option(_THREADS, "Use the messages of the request (client), or those in the store (server)."),
     ] = "client",
     keep_seconds: Annotated[
         float | None, _option(_THREADS, "Delete threads that were idle for longer than this.", min=0, metavar="SECONDS")
-    ] = None,
-    keep_threads: Annotated[
-        int | None, _option(_THREADS, "Delete the oldest threads beyond this number.", min=0, metavar="N")
-    ] = None,
-    keep_bytes: Annotated[
-        int | None, _option(_THREADS, "Delete the oldest threads beyond this total size.", min=0, metavar="BYTES")
-    ] = None,
-    compact_after: Annotated[
-        float | None,
-        _option(_THREADS, "Compact the logs of runs that ended longer ago than this.", min=0, metavar="SECONDS"),
     ] = None,
     busy: Annotated[
         Literal["auto", "reject", "queue", "replace"],
@@ -151,29 +140,7 @@ def serve(
             metavar="POLICY",
         ),
     ] = "auto",
-    on_disconnect: Annotated[
-        Literal["continue", "cancel"], _option(_RUNS, "What happens to a run when its last viewer disconnects.")
-    ] = "continue",
-    disconnect_grace: Annotated[
-        float, _option(_RUNS, "Time before --on-disconnect cancel takes effect.", min=0, metavar="SECONDS")
-    ] = 5.0,
-    heartbeat: Annotated[
-        float, _option(_RUNS, "Time between comments on an idle stream.", min=0.1, metavar="SECONDS")
-    ] = 15.0,
-    lease: Annotated[
-        float, _option(_RUNS, "Time after which a run of a dead process is ended.", min=0.1, metavar="SECONDS")
-    ] = 30.0,
     drain: Annotated[float, _option(_RUNS, "Time for runs to finish at shutdown.", min=0, metavar="SECONDS")] = 10.0,
-    cancel_grace: Annotated[
-        float, _option(_RUNS, "Time for a cancelled agent to clean up.", min=0, metavar="SECONDS")
-    ] = 5.0,
-    merge_deltas: Annotated[
-        bool,
-        _flag(_EVENTS, "Merge deltas of the same item that are buffered together.", "--merge-deltas/--no-merge-deltas"),
-    ] = True,
-    one_text_at_a_time: Annotated[
-        bool, typer.Option("--one-text-at-a-time", hidden=True, callback=_refuse_removed)
-    ] = False,
     allowed_host: Annotated[
         list[str] | None, _option(_ACCESS, "Also accept this Host header. Repeatable.", metavar="HOST")
     ] = None,
@@ -188,20 +155,6 @@ def serve(
         list[str] | None,
         _option(_ACCESS, "Send this header to the endpoint at URL. Repeatable.", metavar="'NAME: VALUE'"),
     ] = None,
-    allow_system_messages: Annotated[
-        bool, _flag(_ACCESS, "Pass clients' system messages to the agent.", "--allow-system-messages")
-    ] = False,
-    unknown_history: Annotated[
-        Literal["keep", "drop"],
-        _option(
-            _ACCESS,
-            "Assistant and tool messages of a client that no run has sent: pass them to the agent, or drop them.",
-        ),
-    ] = "keep",
-    state_key: Annotated[
-        list[str] | None, _option(_ACCESS, "Let clients change only this key of the state. Repeatable.", metavar="KEY")
-    ] = None,
-    echo_input: Annotated[bool, _flag(_EVENTS, "Include the input in RUN_STARTED.", "--echo-input")] = False,
     front_end: Annotated[
         Literal["copilotkit", "assistant-ui", "tanstack", "tdesign"] | None,
         _option(
@@ -211,15 +164,6 @@ def serve(
             metavar="FRONT_END",
         ),
     ] = None,
-    undeclared_peers: Annotated[
-        Literal["flatten", "parallel", "subagents", "meta"],
-        _option(
-            _FRONT_ENDS,
-            "Events for clients that declare no protocol version: with SUBAGENT_* (subagents), with META (meta), or "
-            "with neither (flatten), each with one text and one tool call at a time; or with parallel ones (parallel).",
-            metavar="EVENTS",
-        ),
-    ] = "flatten",
     copilotkit: Annotated[bool, _flag(_FRONT_ENDS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
     copilotkit_path: Annotated[
         str, _option(_FRONT_ENDS, "Serve CopilotKit pages at this path; implies --copilotkit.", metavar="PATH")
@@ -236,25 +180,12 @@ def serve(
         ),
     ] = None,
     open: Annotated[bool, _flag(_FRONT_ENDS, "Open the page in the browser.", "--open")] = False,  # noqa: A002
-    max_body: Annotated[int, _option(_LIMITS, "Largest request body.", min=1, metavar="BYTES")] = 10 * 1024 * 1024,
-    max_upload: Annotated[int, _option(_LIMITS, "Largest uploaded file.", min=1, metavar="BYTES")] = 20 * 1024 * 1024,
-    max_runs: Annotated[int, _option(_LIMITS, "Concurrent runs in one process.", min=1, metavar="N")] = 10_000,
-    max_runs_per_scope: Annotated[
-        int, _option(_LIMITS, "Concurrent runs of one scope, in all processes.", min=1, metavar="N")
-    ] = 100,
-    max_run_seconds: Annotated[
-        float | None,
-        _option(_LIMITS, "Longest run. Beyond it, the run ends with an error.", min=0.1, metavar="SECONDS"),
-    ] = None,
-    max_stored_bytes: Annotated[
-        int,
-        _option(_LIMITS, "Total size of threads and files. Beyond it, new runs are refused.", min=1, metavar="BYTES"),
-    ] = 4 * 1024 * 1024 * 1024,
 ) -> None:
     """Serve an agent over AG-UI; without one, the demo. With a URL, make the runs of any AG-UI endpoint durable."""
     from aguila.cli import serve as serving
     from aguila.cli.http_caller import is_url
     from aguila.server import front_end_options
+    from aguila.store import Retention
 
     if reload and workers > 1:
         raise typer.BadParameter("--reload works with one process only; drop --workers")
@@ -262,7 +193,9 @@ def serve(
         raise typer.BadParameter("--upstream-header is for the URL of an endpoint; drop it")
     given = [option for option in APP_OPTIONS if _is_given(context, option)]
     named = ["--" + option.replace("_", "-") for option in given]
-    options = _nested({APP_OPTIONS[option]: context.params[option] for option in given if option != "store"})
+    options = {APP_OPTIONS[option]: context.params[option] for option in given if option != "store"}
+    if keep_seconds is not None:
+        options["retention"] = Retention(max_age=keep_seconds)
     if front_end is not None:
         options = front_end_options(front_end) | options
         named.append(f'--for {front_end} (as **front_end_options("{front_end}"))')
@@ -316,15 +249,3 @@ def _headers(lines: Sequence[str]) -> dict[str, str]:
         return headers_of(lines)
     except CannotRun as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def _nested(options: dict[str, Any]) -> dict[str, Any]:
-    """Turn ``{"limits.body": 5}`` into ``{"limits": {"body": 5}}``."""
-    found: dict[str, Any] = {}
-    for name, value in options.items():
-        group, dot, member = name.partition(".")
-        if dot == "":
-            found[name] = value
-        else:
-            found.setdefault(group, {})[member] = value
-    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,8 +13,22 @@ import typer
 from aguila.cli.options.help_texts import add_command, make_group
 from aguila.testing.plurals import counted
 
-_Store = Annotated[str, typer.Option("--store", metavar="STORE", help="Path or URL of the store.")]
-_DEFAULT = "aguila.db"
+
+def _default_store() -> str:
+    """Return the store that ``aguila serve`` uses without ``--store``."""
+    from aguila.cli.store_locations import DEFAULT_STORE, store_from_environment
+
+    try:
+        return store_from_environment(os.environ) or DEFAULT_STORE
+    except ValueError as error:
+        sys.stderr.write(f"aguila: {error}\n")
+        raise typer.Exit(2) from None
+
+
+_HELP = "Path or URL of the store. Default: that of AGUILA_STORE or AGUILA_STORE_FILE, or aguila.db."
+_Store = Annotated[
+    str, typer.Option("--store", metavar="STORE", help=_HELP, default_factory=_default_store, show_default=False)
+]
 _Scope = Annotated[
     str | None, typer.Option("--scope", metavar="SCOPE", help="Only threads of this scope. Default: all scopes.")
 ]
@@ -46,7 +61,7 @@ def register(commands: typer.Typer) -> None:
     commands.add_typer(store, name="store")
 
 
-def list_threads(store: _Store = _DEFAULT, scope: _Scope = None, json: _JSON = False) -> None:
+def list_threads(store: _Store, scope: _Scope = None, json: _JSON = False) -> None:
     """List threads, in each scope the last updated first.
 
     Exit status: 0 listed; 2 the store cannot be read.
@@ -57,7 +72,7 @@ def list_threads(store: _Store = _DEFAULT, scope: _Scope = None, json: _JSON = F
         implementation.list_threads(store, scope, as_json=json)
 
 
-def show(thread: _Thread, store: _Store = _DEFAULT, scope: _Scope = None, json: _JSON = False) -> None:
+def show(thread: _Thread, store: _Store, scope: _Scope = None, json: _JSON = False) -> None:
     """Show the title, metadata, runs, interrupts and files of a thread. With --json, print its events.
 
     Exit status: 0 shown; 2 there is no such thread, or the store cannot be read.
@@ -69,8 +84,8 @@ def show(thread: _Thread, store: _Store = _DEFAULT, scope: _Scope = None, json: 
 
 
 def export_threads(
+    store: _Store,
     thread: Annotated[list[str] | None, typer.Argument(metavar="THREAD", help="Thread ids. Default: all.")] = None,
-    store: _Store = _DEFAULT,
     scope: _Scope = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is standard output.")
@@ -93,7 +108,7 @@ def export_threads(
 
 def import_threads(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export; - is standard input.")],
-    store: _Store = _DEFAULT,
+    store: _Store,
     replace: _Replace = False,
 ) -> None:
     """Import exported threads, with their scopes, sequence numbers and times.
@@ -112,7 +127,7 @@ def import_threads(
 
 def delete(
     thread: Annotated[list[str], typer.Argument(metavar="THREAD", help="Thread ids.")],
-    store: _Store = _DEFAULT,
+    store: _Store,
     scope: _Scope = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -130,11 +145,13 @@ def delete(
     sys.stderr.write(f"{counted(len(found), 'thread')} deleted\n")
 
 
-_Location = Annotated[str, typer.Argument(metavar="STORE", help="Path or URL of the store.")]
+_Location = Annotated[
+    str, typer.Argument(metavar="STORE", help=_HELP, default_factory=_default_store, show_default=False)
+]
 
 
 def check(
-    store: _Location = _DEFAULT,
+    store: _Location,
     json: _JSON = False,
     recount: Annotated[
         bool,
@@ -160,7 +177,7 @@ def check(
     raise typer.Exit(1 if count else 0)
 
 
-def stats(store: _Location = _DEFAULT, json: _JSON = False) -> None:
+def stats(store: _Location, json: _JSON = False) -> None:
     """Print the size of a store and the number of its threads, runs, events and files.
 
     Exit status: 0 printed; 2 the store cannot be read.
@@ -192,7 +209,7 @@ def copy(
     outcome.report()
 
 
-def compact(store: _Location = _DEFAULT) -> None:
+def compact(store: _Location) -> None:
     """Return unused space of a store to the file system.
 
     The file is rewritten, which needs free space of the size of the file. Writes of a running server wait meanwhile,
@@ -208,7 +225,7 @@ def compact(store: _Location = _DEFAULT) -> None:
     sys.stderr.write(f"{_describe(store)}: {before:,} bytes before, {after:,} after\n")
 
 
-def migrate(store: _Location = _DEFAULT) -> None:
+def migrate(store: _Location) -> None:
     """Bring the schema of a store up to date. A server does this when it starts.
 
     A running server of an older version continues if it can use the new schema. If not, its calls fail with an error

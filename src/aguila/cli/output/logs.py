@@ -14,7 +14,7 @@ from aguila.codec.logs import escape_text, format_fields
 
 
 class JSONFormatter(logging.Formatter):
-    """Format a record as one line of JSON."""
+    """Format a record as one line of JSON. Characters that are not printable are escaped."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record. See ``logging.Formatter``."""
@@ -27,7 +27,10 @@ class JSONFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=repr)
+        text = json.dumps(line, ensure_ascii=False, default=repr)
+        if text.isprintable():
+            return text
+        return "".join([char if char.isprintable() else json.dumps(char)[1:-1] for char in text])
 
 
 class LineFormatter(logging.Formatter):

@@ -1,1 +1,1 @@
-"""Perform the effects that the client's logic asks for, with and without asyncio."""
+"""Perform the actions that the client's logic asks for, with and without asyncio."""

@@ -1,9 +1,9 @@
-"""Perform effects with asyncio."""
+"""Perform actions with asyncio."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable
 from contextvars import copy_context
 from functools import partial
 from inspect import isawaitable
@@ -11,7 +11,7 @@ from types import GeneratorType
 from typing import Any, TypeVar
 
 from aguila.chat.tools import FunctionTool
-from aguila.client.drivers.effects import (
+from aguila.client.drivers.actions import (
     Authorize,
     CallTools,
     Close,
@@ -35,13 +35,13 @@ T = TypeVar("T")
 
 
 class AsyncDriver:
-    """Performs the effects of one program. Holds the response that is open."""
+    """Performs the actions of one program. Holds the response that is open."""
 
     def __init__(self, core: ClientCore[AsyncTransport]) -> None:
         self.core = core
         core.drivers.add(self)
         self._response: AsyncResponse | None = None
-        self._timer = WaitTimer()
+        self._waiting: asyncio.Timeout | None = None
 
     async def finish(self, program: Program[T]) -> T:
         """Drive a program without events to its end and return its result."""
@@ -55,36 +55,49 @@ class AsyncDriver:
         if abandoned is not None and not abandoned.is_closed:
             await abandoned.close()
         try:
-            for effect in execution.effects():
-                if effect.__class__ is GeneratorType:
-                    for event in effect:
+            for action in execution.actions():
+                if action.__class__ is GeneratorType:
+                    for event in action:
                         yield event
                     continue
                 try:
-                    execution.result = await self.perform(effect)
-                except Exception as error:  # noqa: BLE001 - raised by ``effects`` unless the program handles it
+                    execution.result = await self.perform(action)
+                except Exception as error:  # noqa: BLE001 - raised by ``actions`` unless the program handles it
                     execution.failure = error
         finally:
             execution.close()
             await self.close()
 
-    async def perform(self, effect: Any) -> Any:
-        """Perform one effect and return its result."""
-        kind = effect.__class__
+    async def perform(self, action: Any) -> Any:
+        """Perform one action and return its result."""
+        kind = action.__class__
         if kind is Close:
             return await self.close()
-        self.core.check_open()
-        if kind is Read:
-            assert self._response is not None  # noqa: S101
-            return await self._timer.wait(effect.timeout, self._response.read())
+        if self.core.closed.is_set():
+            raise self.core.closing_error()
         if kind is Open:
             await self.close()
-            response = await self._timer.wait(effect.timeout, self.core.transport.send(effect.request))
-            self._response = response
-            return Head(response.status, response.headers)
-        return await self._timer.wait(None, self._perform_other(kind, effect))
+        timeout: float | None = action.timeout if kind is Read or kind is Open else None
+        waiting = self._waiting = asyncio.timeout(timeout)
+        try:
+            async with waiting:
+                if kind is Read:
+                    assert self._response is not None  # noqa: S101
+                    return await self._response.read()
+                return await self._perform_other(kind, action)
+        except TimeoutError:
+            if not waiting.expired():  # an error of the application or of the transport
+                raise
+            if self.core.closed.is_set():
+                raise TransportFailed("the client was closed") from None
+            raise TransportFailed(f"no data for {timeout:g} seconds", is_timeout=True) from None
+        finally:
+            self._waiting = None
 
-    async def _perform_other(self, kind: Any, effect: Any) -> Any:
+    async def _perform_other(self, kind: Any, action: Any) -> Any:
+        if kind is Open:
+            response = self._response = await self.core.transport.send(action.request)
+            return Head(response.status, response.headers)
         if kind is Authorize:
             auth = self.core.auth
             try:
@@ -93,94 +106,27 @@ class AsyncDriver:
             except Exception as error:
                 raise AuthFailed(error) from error
         if kind is Sleep:
-            return await asyncio.sleep(effect.seconds)
+            return await asyncio.sleep(action.seconds)
         if kind is GiveWay:
             return await asyncio.sleep(0)
         if kind is Compute:
-            return await offload(effect.work)
+            return await offload(action.work)
         assert kind is CallTools  # noqa: S101
-        for planned in effect.calls:
+        for planned in action.calls:
             if planned.needs_consent:
                 await _confirm(planned)
-        return await asyncio.gather(*(_call(planned) for planned in effect.calls))
+        return await asyncio.gather(*(_call(planned) for planned in action.calls))
 
     def interrupt(self) -> None:
         """End the current wait, because the client is closed."""
-        self._timer.end("the client was closed")
+        if self._waiting is not None and not self._waiting.expired():
+            self._waiting.reschedule(0)
 
     async def close(self) -> None:
         """Close the open response."""
-        self._timer.stop()
         response, self._response = self._response, None
         if response is not None:
             await response.close()
-
-
-class WaitTimer:
-    """``asyncio.timeout`` for many short waits in a row.
-
-    It keeps one timer and moves it only when that fires. A timer for each read would cost a tenth of reading an event.
-    """
-
-    def __init__(self) -> None:
-        self._timer: asyncio.TimerHandle | None = None
-        self._task: asyncio.Task[Any] | None = None  # the task that waits
-        self._deadline = 0.0
-        self._reason: str | None = None  # why the wait was ended; empty for a timeout
-
-    async def wait(self, seconds: float | None, waiting: Coroutine[Any, Any, T]) -> T:
-        """Await a coroutine. Raise ``TransportFailed`` after the timeout, or when ``end`` is called."""
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101
-        if seconds is None:
-            self._deadline = _NEVER
-        else:
-            loop = asyncio.get_running_loop()
-            self._deadline = deadline = loop.time() + seconds
-            timer = self._timer
-            if timer is None or timer.when() > deadline:
-                if timer is not None:
-                    timer.cancel()
-                self._timer = loop.call_at(deadline, self._check, loop)
-        before = task.cancelling()
-        self._task = task
-        try:
-            return await waiting
-        except asyncio.CancelledError:
-            if self._reason is None:
-                raise
-            reason, self._reason = self._reason, None
-            if task.uncancel() > before:  # another task has cancelled it as well
-                raise
-            if reason:
-                raise TransportFailed(reason) from None
-            raise TransportFailed(f"no data for {seconds:g} seconds", is_timeout=True) from None
-        finally:
-            self._task = None
-
-    def stop(self) -> None:
-        """Cancel the timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def end(self, reason: str) -> None:
-        """End the current wait, if there is one. An empty reason is a timeout."""
-        if self._task is not None and self._reason is None:
-            self._reason = reason
-            self._task.cancel()
-
-    def _check(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
-        if self._task is None or self._deadline == _NEVER:
-            return
-        if loop.time() < self._deadline:
-            self._timer = loop.call_at(self._deadline, self._check, loop)
-        else:
-            self.end("")
-
-
-_NEVER = float("inf")
 
 
 async def _confirm(planned: PlannedCall) -> None:

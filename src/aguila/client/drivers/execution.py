@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-from aguila.client.drivers.effects import Program
+from aguila.client.drivers.actions import Call, Program
 from aguila.client.settings import ClientCore
 
 T = TypeVar("T")
 
 
 class Execution(Generic[T]):
-    """A program, the effect that a driver performs for it, and how it ended.
+    """A program, the action that a driver performs for it, and how it ended.
 
     ``conversation`` returns the conversation so far, for an error. ``outcome`` is the result or the error of a program
     that has ended.
@@ -26,27 +26,41 @@ class Execution(Generic[T]):
         self.outcome: Any = None
         self.is_closed = False
         self._core = core
-        self._program = program
+        self._programs = [program]  # the current one is the last
         self._conversation = conversation
 
-    def effects(self) -> Iterator[Any]:
-        """Yield the effects and events of the program. The driver sets ``result``, or ``failure`` if the effect raised.
+    def actions(self) -> Iterator[Any]:
+        """Yield the actions and events of the program. The driver sets ``result``, or ``failure`` if the action raised.
 
         Raise the error of the program, or a failure that is not one of the transport.
         """
-        program = self._program
+        value: Any = None
+        failure: Exception | None = None
         try:
-            effect = program.send(None)
-            while True:
+            while self._programs:
+                program = self._programs[-1]
+                try:
+                    action = program.send(value) if failure is None else program.throw(failure)
+                except StopIteration as stop:
+                    self._programs.pop()
+                    value = self.outcome = stop.value
+                    failure = None
+                    continue
+                except Exception as error:
+                    self._programs.pop()
+                    if not self._programs:
+                        raise
+                    failure = error
+                    continue
+                if action.__class__ is Call:
+                    self._programs.append(action.program)
+                    value = failure = None
+                    continue
                 self.result = None
-                yield effect
-                if self.failure is None:
-                    effect = program.send(self.result)
-                else:
-                    failure, self.failure = self.failure, None
-                    effect = program.throw(self._core.transport_failure(failure))
-        except StopIteration as stop:
-            self.outcome = stop.value
+                yield action
+                value, failure, self.failure = self.result, self.failure, None
+                if failure is not None:
+                    failure = self._core.transport_failure(failure)
         except MemoryError as error:
             self.outcome = self._core.out_of_memory(self._conversation())
             raise self.outcome from error
@@ -57,4 +71,5 @@ class Execution(Generic[T]):
     def close(self) -> None:
         """End the program, wherever it is."""
         self.is_closed = True
-        self._program.close()
+        for program in reversed(self._programs):
+            program.close()

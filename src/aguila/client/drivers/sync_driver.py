@@ -1,4 +1,4 @@
-"""Perform effects without asyncio: each blocks the calling thread."""
+"""Perform actions without asyncio: each blocks the calling thread."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from inspect import isawaitable
 from types import GeneratorType
 from typing import Any, TypeVar
 
-from aguila.client.drivers.effects import (
+from aguila.client.drivers.actions import (
     Authorize,
     CallTools,
     Close,
@@ -36,7 +36,7 @@ _MAX_PARALLEL_CALLS = 32
 
 
 class SyncDriver:
-    """Performs the effects of one program. Holds the response that is open."""
+    """Performs the actions of one program. Holds the response that is open."""
 
     def __init__(self, core: ClientCore[Transport]) -> None:
         self.core = core
@@ -54,30 +54,31 @@ class SyncDriver:
         if abandoned is not None and not abandoned.is_closed:
             abandoned.close()
         try:
-            for effect in execution.effects():
-                if effect.__class__ is GeneratorType:
-                    yield from effect
+            for action in execution.actions():
+                if action.__class__ is GeneratorType:
+                    yield from action
                     continue
                 try:
-                    execution.result = self.perform(effect)
-                except Exception as error:  # noqa: BLE001 - raised by ``effects`` unless the program handles it
+                    execution.result = self.perform(action)
+                except Exception as error:  # noqa: BLE001 - raised by ``actions`` unless the program handles it
                     execution.failure = error
         finally:
             execution.close()
             self.close()
 
-    def perform(self, effect: Any) -> Any:
-        """Perform one effect and return its result."""
-        kind = effect.__class__
+    def perform(self, action: Any) -> Any:
+        """Perform one action and return its result."""
+        kind = action.__class__
         if kind is Close:
             return self.close()
-        self.core.check_open()
+        if self.core.closed.is_set():
+            raise self.core.closing_error()
         if kind is Read:
             assert self._response is not None  # noqa: S101
-            return self._response.read(effect.timeout)
+            return self._response.read(action.timeout)
         if kind is Open:
             self.close()
-            response = self.core.transport.send(effect.request, effect.timeout)
+            response = self.core.transport.send(action.request, action.timeout)
             self._response = response
             return Head(response.status, response.headers)
         if kind is Authorize:
@@ -87,13 +88,13 @@ class SyncDriver:
             except Exception as error:
                 raise AuthFailed(error) from error
         if kind is Sleep:
-            return self.core.closed.wait(effect.seconds)
+            return self.core.closed.wait(action.seconds)
         if kind is GiveWay:
             return None
         if kind is Compute:
-            return effect.work()
+            return action.work()
         assert kind is CallTools  # noqa: S101
-        return _call_all(effect.calls)
+        return _call_all(action.calls)
 
     def close(self) -> None:
         """Close the open response."""

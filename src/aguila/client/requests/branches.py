@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aguila.client.drivers.effects import Program
+from aguila.client.drivers.actions import Program
 from aguila.client.requests.http_requests import fetch
 from aguila.client.requests.hydration import hydrate, read_runs
 from aguila.client.requests.urls import add_query

@@ -1,19 +1,19 @@
 """Send requests with fresh credentials, follow redirects, and turn failures and refusals into errors.
 
-These are programs (see ``drivers.effects``): they neither wait nor connect themselves.
+These are programs (see ``drivers.actions``): they neither wait nor connect themselves.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urljoin, urlsplit
 
 import msgspec
 
-from aguila.client.drivers.effects import Authorize, Close, Head, Open, Program, Read
-from aguila.client.requests.response_budget import ResponseBudget
+from aguila.client.drivers.actions import Authorize, Close, Head, Open, Program, Read
+from aguila.client.requests.read_limits import Limit, ReadLimits
 from aguila.client.requests.urls import check_headers, display_url, merge_headers
 from aguila.client.transports.base import Request, Timeouts
 from aguila.codec.json.bounded_floats import decode_json
@@ -30,15 +30,15 @@ _MAX_REDIRECTS = 5
 _MAX_DETAIL = 500
 """How many characters of a refusal go into the message."""
 
-Limit = Literal["first_event", "idle", "answer"]
 _TIMED_OUT: Final[dict[Limit, str]] = {
     "first_event": "no event within",
     "idle": "no data for",
     "answer": "no answer within",
+    "linger": "no more data within",
 }
 
 
-def open_response(settings: Settings, request: Request, limit: Limit, budget: ResponseBudget) -> Program[Head]:
+def open_response(settings: Settings, request: Request, limit: Limit, budget: ReadLimits) -> Program[Head]:
     """Send a request with fresh credentials. Follow redirects that keep method, body and origin.
 
     Raise ``TransportFailed`` with the request and the time limit that ran out, or ``LimitExceeded``.
@@ -88,7 +88,7 @@ def explain_failure(
 
 
 def read_body(
-    settings: Settings, request: Request, budget: ResponseBudget, limit: int | None = _MAX_REFUSAL
+    settings: Settings, request: Request, budget: ReadLimits, limit: int | None = _MAX_REFUSAL
 ) -> Program[bytes]:
     """Read the body of a response that is not a stream; no more pieces once it has more bytes than ``limit``."""
     pieces: list[bytes] = []
@@ -104,13 +104,14 @@ def read_body(
         pieces.append(piece)
         size += len(piece)
         budget.spend(len(piece))
+        budget.check_time()
     yield Close()
     return b"".join(pieces)
 
 
 def fetch(settings: Settings, request: Request) -> Program[tuple[Head, bytes]]:
     """Send a request and read the response. Raise ``HTTPRejected`` unless it is a success, or ``LimitExceeded``."""
-    budget = ResponseBudget(settings)
+    budget = ReadLimits(settings)
     head = yield from open_response(settings, request, "answer", budget)
     is_success = 200 <= head.status < 300
     body = yield from read_body(settings, request, budget, None if is_success else _MAX_REFUSAL)

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from aguila.protocol import AssistantMessage, Message, replace
 from aguila.stream.message_equality import is_same_message
 
-Key = tuple[str, str]
+MessageKey = tuple[str, str]
 """A message's role and id."""
 
 
-def find_renamed(sent: Sequence[Message], now: Sequence[Message]) -> dict[Key, Message]:
+def find_renamed(sent: Sequence[Message], now: Sequence[Message]) -> dict[MessageKey, Message]:
     """Return the server's message for each sent message whose id is gone, by role and id.
 
     Messages are matched from the end: a server may have dropped the beginning of a conversation, not its last question.
@@ -24,7 +24,7 @@ def find_renamed(sent: Sequence[Message], now: Sequence[Message]) -> dict[Key, M
     for at, message in enumerate(sent):
         if _key(message) not in keys:
             gone.setdefault(_text_key(message), []).append(at)
-    found: dict[Key, Message] = {}
+    found: dict[MessageKey, Message] = {}
     end = len(sent)
     for message in reversed(now) if gone else ():
         at = kept.get(_key(message))
@@ -41,7 +41,7 @@ def find_renamed(sent: Sequence[Message], now: Sequence[Message]) -> dict[Key, M
     return found
 
 
-def _key(message: Message) -> Key:
+def _key(message: Message) -> MessageKey:
     return message.role, message.id
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from aguila.client.drivers.effects import Program
+from aguila.client.drivers.actions import Program
 from aguila.client.requests.http_requests import fetch
 from aguila.client.requests.urls import add_query, merge_headers
 from aguila.client.settings import Settings

@@ -9,7 +9,7 @@ from weakref import ref
 import msgspec
 
 from aguila.chat.user_text import last_user_text
-from aguila.client.drivers.effects import Program
+from aguila.client.drivers.actions import Program
 from aguila.client.drivers.execution import Execution
 from aguila.client.settings import ClientCore
 from aguila.errors import IllegalStep, StreamTruncated

@@ -1,6 +1,6 @@
 """The runs of a thread, for both clients.
 
-The methods that end in ``_program`` are programs (see ``drivers.effects``): they neither wait nor connect themselves.
+The methods that end in ``_program`` are programs (see ``drivers.actions``): they neither wait nor connect themselves.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from aguila.chat.tools import AnyTool, Toolbox
 from aguila.client.arguments import expect
-from aguila.client.drivers.effects import Compute, Program
+from aguila.client.drivers.actions import Compute, Program
 from aguila.client.middleware import Chain
 from aguila.client.requests.http_requests import fetch
 from aguila.client.requests.hydration import hydrate

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from aguila.chat.tools import Toolbox
-from aguila.client.drivers.effects import CallTools
+from aguila.client.drivers.actions import CallTools
 from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.runs.thread_state import ThreadState
 from aguila.client.tools import PlannedCall, plan_call

@@ -30,23 +30,16 @@ class Cursor:
         self._seen: dict[str, None] = {}  # ids that are not numbers, oldest first
         self._has_forgotten = False
 
-    def advance(self, frames: list[Frame]) -> bool:
-        """Move past consumed frames. Return whether they had an id."""
-        last = frames[-1].id
-        before = self.id if len(frames) == 1 else frames[-2].id
-        self.can_resume = last is not None and last != before
-        if last is None or last == self.id:
-            return False
-        self.id = last
-        if number_of(last) is None:
-            seen = self._seen
-            seen.update((frame.id, None) for frame in frames if frame.id is not None)
+    def advance(self, id: str) -> None:  # noqa: A002
+        """Move to the id of an event."""
+        self.id = id
+        if number_of(id) is None:
             if self._first is None:
-                self._first = next(iter(seen))
-            if len(seen) > 2 * WINDOW:  # rarely, because it copies the rest
-                self._seen = dict.fromkeys(list(seen)[-WINDOW:])
+                self._first = id
+            self._seen[id] = None
+            if len(self._seen) > 2 * WINDOW:  # rarely, because it copies the rest
+                self._seen = dict.fromkeys(list(self._seen)[-WINDOW:])
                 self._has_forgotten = True
-        return True
 
     def new_frame_test(self) -> Callable[[Frame], bool]:
         """Return a test for the first new frame of a stream that was resumed after the cursor."""

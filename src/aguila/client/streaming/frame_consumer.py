@@ -6,29 +6,30 @@ drivers iterate. These generators raise nothing: an error is kept in ``failure``
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aguila.chat.own_metadata import read_notices
-from aguila.client.drivers.effects import GiveWay, Program, offloaded
+from aguila.client.drivers.actions import GiveWay, Program, offloaded
 from aguila.client.middleware import Chain
 from aguila.client.streaming.cursor import Cursor
 from aguila.codec import EventDecoder
 from aguila.codec.dialects import predates_subagents, strip_subagents
 from aguila.codec.notices import Notice
 from aguila.codec.sse import Frame
-from aguila.offload import LARGE_JSON
+from aguila.errors import LimitExceeded
+from aguila.offload import LARGE
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.stream import Consumer
-from aguila.stream.consumer import Raw
+from aguila.stream.consumer import Prepared, Raw
 
 if TYPE_CHECKING:
     from aguila.client.settings import Settings
 
-_MAX_FRAMES = 512
-"""How many events are consumed in one turn of the event loop: 11 ms, if each is unknown and reported. A turn costs as
-much as 15 deltas."""
+_MAX_FRAMES = 256
+"""How many events are consumed in one turn of the event loop: up to 20 ms, if each is a patch that fails."""
 
 _BOUNDARIES: frozenset[Any] = frozenset({RunStartedEvent, RunFinishedEvent, RunErrorEvent})
 
@@ -53,11 +54,13 @@ class FrameConsumer:
         self._chain = chain
         self._run_id = run_id
         self._last_run_id: str | None = None
+        self._bytes = self._events = 0  # of all connections
         self._old_peer_decoder = (
             EventDecoder(compat=settings.compat, warn=settings.warn, max_size=settings.max_size)
             if predates_subagents(settings.peer_version)
             else None
         )
+        self._changes_events = bool(chain) or self._old_peer_decoder is not None
         consumer.on_run_started = self._refuse_later_run
 
     @property
@@ -65,64 +68,77 @@ class FrameConsumer:
         """Whether the requested run has ended. A replayed run before it does not count (TRN-7)."""
         return self.consumer.is_ended and self._is_requested_run()
 
-    def deliver(self, frames: list[Frame], size: int) -> Program[None]:
-        """Yield generators of the events in these frames, of at most ``size`` bytes. Other tasks may run in between."""
+    def count(self, size: int, events: int) -> None:
+        """Count the bytes and events of one read. Raises ``LimitExceeded`` beyond the limits of the run."""
+        self._bytes += size
+        self._events += events
+        if self._events > self._settings.max_events:
+            raise LimitExceeded("max_events", self._settings.max_events, "events")
+        if self._bytes > self._settings.max_bytes:
+            raise LimitExceeded("max_bytes", self._settings.max_bytes, "bytes")
+
+    def deliver(self, frames: list[Frame]) -> Program[None]:
+        """Yield generators of the events in these frames. Other tasks may run in between."""
         self.has_run_ended = False
-        is_changed = bool(self._chain) or self._old_peer_decoder is not None
-        for slice_ in _slices(frames, size):
-            if slice_[0] is not frames[0]:
+        waiting = deque(frames)
+        while waiting and self.failure is None and not self.is_done:
+            first: Iterable[Raw | Prepared] | None = None
+            if len(waiting[0].data) > LARGE:
+                first = yield from offloaded(partial(self._prepare, waiting[0].data))
+            yield self._consume(waiting, first)
+            if waiting:
                 yield GiveWay()
-            if is_changed:
-                for frame in slice_:
-                    yield self._consume([frame], self._watch(map(self.consumer.feed, self._changed(frame.data))))
-                    if self.failure is not None or self.is_done:
-                        return
-            elif len(slice_[0].data) > LARGE_JSON:
-                decoded = yield from offloaded(partial(self.consumer.decode, slice_[0].data))
-                yield self._consume(slice_, self._watch(map(self.consumer.apply, [decoded])))
-            else:
-                texts = [frame.data for frame in slice_]
-                yield self._consume(slice_, self.consumer.feed_all(texts, self._is_over))
-            if self.failure is not None or self.is_done:
-                return
 
-    def _consume(self, frames: list[Frame], events: Iterator[Event]) -> Iterator[Event]:
-        """Yield the events of these frames, and then count the frames.
+    def _prepare(self, data: bytes) -> Sequence[Raw | Prepared]:
+        """Prepare a large event: the first one, if middleware makes several of it."""
+        events = list(self._changed(data))
+        return [*map(self.consumer.prepare, events[:1]), *events[1:]]
 
-        Not earlier: if the connection breaks before, they are requested again.
+    def _consume(self, waiting: deque[Frame], first: Iterable[Raw | Prepared] | None) -> Iterator[Event]:
+        """Yield the events of some frames, up to the next large one. ``first`` are those of a large frame.
+
+        A frame counts when its events were taken: if the connection breaks before, it is requested again.
         """
         try:
-            yield from events
+            for _ in range(_MAX_FRAMES):
+                frame = waiting[0]
+                if len(frame.data) > LARGE and first is None:
+                    return
+                if first is None:
+                    first = self._changed(frame.data) if self._changes_events else (frame.data,)
+                for raw in first:
+                    for event in self.consumer.feed(raw):
+                        yield event
+                        if event.__class__ in _BOUNDARIES:
+                            self._pass_boundary(event)
+                waiting.popleft()
+                first = None
+                self.consumed += 1
+                self.cursor.can_resume = frame.id is not None and frame.id != self.cursor.id
+                if frame.id is not None and self.cursor.can_resume:
+                    self.cursor.advance(frame.id)
+                    self._settings.server.sends_ids = True
+                if not waiting or self.is_done:
+                    return
         except _LaterRun:
             self.is_done = True
         except Exception as error:  # noqa: BLE001 - raised again by the reader of the stream
             self.failure = error
-        else:
-            self.consumed += len(frames)
-            if self.cursor.advance(frames):
-                self._settings.server.sends_ids = True
 
-    def _watch(self, groups: Iterable[Sequence[Event]]) -> Iterator[Event]:
-        """Yield the events of all groups, and note the start and the end of runs."""
-        for events in groups:
-            for event in events:
-                yield event
-                if event.__class__ in _BOUNDARIES:
-                    self._is_over(event)
+    def _changed(self, data: bytes) -> Iterable[Raw]:
+        """Return the events that middleware, and the conversion for an older peer, make of one (PROC-7, ERA-4)."""
+        events: Sequence[Raw] = self._chain.event(data) if self._chain else (data,)
+        return events if self._old_peer_decoder is None else self._without_subagents(events, self._old_peer_decoder)
 
-    def _changed(self, data: bytes) -> Iterator[Raw]:
-        """Yield the events that middleware, and the conversion for an older peer, make of one (PROC-7, ERA-4)."""
-        for raw in self._chain.event(data) if self._chain else (data,):
-            if self._old_peer_decoder is None:
-                yield raw
-                continue
-            for event in self._old_peer_decoder.feed(raw):
+    def _without_subagents(self, events: Iterable[Any], decoder: EventDecoder) -> Iterator[Event]:
+        for raw in events:
+            for event in decoder.feed(raw):
                 stripped = strip_subagents(event, self._settings.warn)
                 if stripped is not None:
                     yield stripped
 
-    def _is_over(self, event: Any) -> bool:
-        """Return whether the stream need not be read after this boundary event.
+    def _pass_boundary(self, event: Any) -> None:
+        """Note the start or the end of a run, and whether the stream need not be read after it.
 
         A replayed run before the requested one ends nothing (IN-1). A late RUN_ERROR may follow the requested run on
         its own stream (LIFE-15). The log, from which a stream is resumed, may continue with other runs.
@@ -136,7 +152,6 @@ class FrameConsumer:
         else:
             self.has_run_ended = self._is_requested_run()
             self.is_done = self.is_resumed and self.has_run_ended
-        return self.is_done
 
     def _is_requested_run(self) -> bool:
         return self._run_id is None or self._last_run_id is None or self._last_run_id == self._run_id
@@ -151,19 +166,3 @@ class FrameConsumer:
 
 class _LaterRun(Exception):
     """A run started after the requested one: it is not consumed, and the stream is left."""
-
-
-def _slices(frames: list[Frame], size: int) -> Iterator[list[Frame]]:
-    """Split frames of at most ``size`` bytes into slices of few and small ones. A large frame is a slice of its own."""
-    for first in range(0, len(frames), _MAX_FRAMES):
-        few = frames[first : first + _MAX_FRAMES]
-        if size <= LARGE_JSON or sum([len(frame.data) for frame in few]) <= LARGE_JSON:
-            yield few
-            continue
-        start = total = 0
-        for at, frame in enumerate(few):
-            total += len(frame.data)
-            if total > LARGE_JSON and at > start:
-                yield few[start:at]
-                start, total = at, len(frame.data)
-        yield few[start:]

@@ -24,6 +24,11 @@ class ResponseReader(Protocol):
     """
 
     @property
+    def is_slow(self) -> bool:
+        """Whether events are parsed by Python code, so that large ones are parsed off the event loop."""
+        ...
+
+    @property
     def error(self) -> DecodeError | None:
         """The error that follows the returned events, if there is one."""
         ...
@@ -61,6 +66,8 @@ def _media_type(content_type: str | None) -> str:
 
 
 class _SSEReader(SSEParser):
+    is_slow = False
+
     def close(self) -> list[Frame]:
         frames = super().close()
         for frame in frames:
@@ -75,6 +82,8 @@ class _SSEReader(SSEParser):
 
 
 class _ProtobufReader:
+    is_slow = True
+
     def __init__(self, warn: Warn, max_size: int) -> None:
         self.error: DecodeError | None = None
         self._frames = ProtobufFrames(max_size=max_size)

@@ -24,27 +24,23 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from aguila.client.drivers.effects import Close, Head, Program, Read, Sleep, offloaded
+from aguila.client.drivers.actions import Call, Close, Head, Program, Read, Sleep, offloaded
 from aguila.client.middleware import Chain
 from aguila.client.requests.http_requests import explain_failure, open_response, read_body, rejection
-from aguila.client.requests.response_budget import ResponseBudget
+from aguila.client.requests.read_limits import ReadLimits
 from aguila.client.requests.urls import merge_headers
 from aguila.client.streaming.frame_consumer import FrameConsumer
-from aguila.client.streaming.read_limits import ReadLimits
 from aguila.client.streaming.response_reader import ResponseReader, is_unspecific, reader_for
 from aguila.client.transports.base import Request
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.notices import Notice
 from aguila.codec.sse import Frame
 from aguila.errors import AguilaError, HTTPRejected, LimitExceeded, ProtocolError, StreamTruncated, TransportFailed
-from aguila.offload import LARGE_JSON
+from aguila.offload import LARGE
 from aguila.stream import Consumer
 
 if TYPE_CHECKING:
     from aguila.client.settings import Settings
-
-_MAX_PARSED = 2 * LARGE_JSON
-"""Bytes of frames that are parsed without offloading: more than one read and the beginning of an event."""
 
 _MAX_BODY = 1 << 20  # bytes of a response that is not a stream
 _RETRIABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -86,7 +82,7 @@ class RunStream:
         self._may_have_started = False
         self._unspecific: Head | None = None  # head of a response that may not be a stream, until its first event
         self._attempts = 0
-        self._budget = ResponseBudget(settings)
+        self._limits = ReadLimits(settings)
         self._known_runs = len(consumer.conversation.runs)
         self._use(consumer)
 
@@ -113,7 +109,7 @@ class RunStream:
             dropped = error
             self._may_have_started = error.was_sent
         else:
-            dropped = yield from self._read(reader)
+            dropped = yield Call(self._read(reader))
         while not self._received.is_complete:
             substitute = None if dropped is not None else self._substitute_run_id()
             consumed = self._received.consumed
@@ -124,7 +120,7 @@ class RunStream:
                 if substitute is None or isinstance(error.__cause__, TransportFailed):
                     raise
                 return self._accept_substitute(substitute)
-            dropped = yield from self._read(reader)
+            dropped = yield Call(self._read(reader))
             if substitute is not None and dropped is None and consumed == self._received.consumed:
                 return self._accept_substitute(substitute)
         return None
@@ -169,12 +165,12 @@ class RunStream:
 
     def _sleep(self, seconds: float) -> Program[None]:
         """Wait before the next attempt. Raise ``LimitExceeded`` if the run has no time left for one."""
-        yield Sleep(self._budget.shorten(seconds))
-        self._budget.check_time()
+        yield Sleep(self._limits.shorten(seconds))
+        self._limits.check_time()
 
     def _open(self, request: Request) -> Program[ResponseReader]:
         settings = self._settings
-        head = yield from open_response(settings, request, "first_event", self._budget)
+        head = yield from open_response(settings, request, "first_event", self._limits)
         reader = None
         content_type = head.headers.get("content-type")
         is_success = 200 <= head.status < 300
@@ -182,7 +178,7 @@ class RunStream:
             expected = SSE_MEDIA_TYPE if is_unspecific(content_type) else content_type
             reader = reader_for(expected, warn=settings.warn, max_size=settings.max_size)
         if reader is None:
-            body = yield from read_body(settings, request, self._budget)
+            body = yield from read_body(settings, request, self._limits)
             raise self._not_a_stream(head, body) if is_success else rejection(head, body, settings.now())
         self._may_have_started = True
         self._unspecific = head if is_unspecific(content_type) else None
@@ -198,26 +194,24 @@ class RunStream:
 
     def _read(self, reader: ResponseReader) -> Program[AguilaError | None]:
         """Deliver the events of one connection. Return the error that broke it; None if it ended in order."""
-        timeouts, received = self._settings.timeouts, self._received
-        limits = ReadLimits(timeouts, self._settings.clock, has_events=received.consumed > 0)
+        received, limits = self._received, self._limits
+        limits.connect()
         unread = bytearray()  # the body of a response that may not be a stream
         while True:
-            wait = self._budget.shorten(limits.next_wait())
-            if limits.is_up:
-                yield Close()
-                is_late = limits.is_lingering
-                return None if is_late else explain_failure(TransportFailed("", is_timeout=True), limits.name, timeouts)
+            wait = limits.next_wait(has_events=received.consumed > 0, has_ended=received.has_run_ended)
             try:
+                if wait <= 0:
+                    raise TransportFailed("", is_timeout=True)
                 data: bytes = yield Read(wait)
             except TransportFailed as error:
                 yield Close()
-                self._budget.check_time()
-                return explain_failure(error, limits.name, timeouts)
-            # An incomplete event is copied and parsed when it ends. A large one would block the event loop.
-            size = reader.buffered + len(data)
+                limits.check_time()
+                is_late = error.is_timeout and limits.name == "linger"
+                return None if is_late else explain_failure(error, limits.name, self._settings.timeouts)
             parse = partial(reader.feed, data) if data else partial(self._last_frames, reader)
-            frames = parse() if size <= _MAX_PARSED else (yield from offloaded(parse))
-            self._budget.spend(len(data), len(frames))
+            is_large = reader.is_slow and reader.buffered + len(data) > LARGE
+            frames = (yield from offloaded(parse)) if is_large else parse()
+            received.count(len(data), len(frames))
             if self._unspecific is not None:
                 if len(unread) < _MAX_BODY:
                     unread += data
@@ -225,7 +219,7 @@ class RunStream:
             if frames and self._is_new_frame is not None:
                 frames = self._without_repeated(frames, self._is_new_frame)
             if frames:
-                yield from received.deliver(frames, size)
+                yield from received.deliver(frames)
                 if received.failure is not None:
                     raise received.failure
                 if self._restart is None or received.cursor.can_resume:  # the same beginning again is not progress
@@ -233,7 +227,6 @@ class RunStream:
                 if received.is_done:
                     yield Close()
                     return None
-                limits.events_arrived(has_ended=received.has_run_ended)
             if reader.error is not None:
                 raise reader.error
             if not data:

@@ -8,7 +8,6 @@ from typing import Any, cast
 
 from aguila.client.transports.base import Request, Timeouts, unreadable
 from aguila.errors import MissingExtra, TransportFailed
-from aguila.offload import LARGE_JSON
 
 try:
     import aiohttp
@@ -90,7 +89,7 @@ class _Response:
             raise self._failure
         content = self._response.content
         try:
-            return await content.read(LARGE_JSON)  # more would be parsed in a thread
+            return await content.readany()
         except (aiohttp.ClientError, OSError) as error:
             failure = _failed(error)
             failure.__cause__ = error

@@ -8,7 +8,7 @@ types (PROC-7, PROC-8).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, Literal, TypedDict, TypeVar, get_args, get_origin, overload
 
@@ -17,7 +17,6 @@ import msgspec
 from aguila.codec.compat import Compat, Level
 from aguila.codec.json.bounded_floats import json_decoder
 from aguila.codec.json.encoder import encode
-from aguila.codec.json.large_strings import LARGE, ExcisedJSON, excise_strings
 from aguila.codec.json.text import MAX_SIZE, SHORT_JSON, check_depth, check_size, parse_json
 from aguila.codec.json.validation import EVENT_CHECKS, enforce_document, enforce_event, with_required_tag
 from aguila.codec.json.values import is_array, is_object
@@ -39,8 +38,10 @@ from aguila.protocol.legacy import MetaEvent
 T = TypeVar("T")
 
 _EVENT_CLASSES: Final[tuple[type[msgspec.Struct], ...]] = get_args(Event)
+_OBSERVED: Final = Compat.OBSERVED
 _MAX_TYPED_DEPTH: Final = 16  # no protocol type nests deeper than this
 _decode_exact_event = json_decoder(Event).decode
+_decode_exact_input = json_decoder(RunAgentInput).decode
 
 
 class DecoderOptions(TypedDict, total=False):
@@ -77,19 +78,6 @@ class EventDecoder:
         # Shorter text cannot be too deep, or too large in any encoding.
         self._unchecked_size = min(SHORT_JSON, max_size // 4)
         self._next_index = 0
-        # Run after the typed decoder accepted an event; most classes have none.
-        self._checks: dict[type[Any], Callable[[Any], bool]] = dict(EVENT_CHECKS)
-        if not strict and compat != "off":
-            for cls in Compat.OBSERVED:
-                self._checks[cls] = self._observing(EVENT_CHECKS.get(cls))
-
-    def _observing(self, check: Callable[[Any], bool] | None) -> Callable[[Any], bool]:
-        observe = self._compat.observe
-
-        def checked(event: Event) -> bool:
-            return observe(event) if check is None or check(event) else False
-
-        return checked
 
     @property
     def next_index(self) -> int:
@@ -105,79 +93,27 @@ class EventDecoder:
         """
         index = self._next_index
         self._next_index = index + 1
-        text = data if data.__class__ is bytes or data.__class__ is str else _as_text(data, index)
-        if len(text) > self._unchecked_size:
-            check_size(text, self._max_size, index)  # type: ignore[arg-type]
-            if len(text) > LARGE and (event := _decode_large_event(text)) is not None:  # type: ignore[arg-type]
-                check = self._checks.get(event.__class__)
-                if check is None or check(event):
-                    return [event]
+        text: Any = data if data.__class__ is bytes or data.__class__ is str else _as_text(data, index)
+        is_long = len(text) > self._unchecked_size
+        if is_long:
+            check_size(text, self._max_size, index)
         try:
-            event = _decode_exact_event(text)  # type: ignore[arg-type]
+            event = _decode_exact_event(text)
         except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return self._decode_inexact(text, index)  # type: ignore[arg-type]
-        if len(text) > self._unchecked_size:
-            check_depth(text, index, partial(_shallow_brackets, event))  # type: ignore[arg-type]
-        check = self._checks.get(event.__class__)
-        if check is None or check(event):
-            return [event]
-        return self._decode_inexact(text, index)  # type: ignore[arg-type]
+            return self._decode_inexact(text, index)
+        if is_long:
+            check_depth(text, index, partial(_shallow_brackets, event))
+        cls = event.__class__
+        if cls in EVENT_CHECKS and not EVENT_CHECKS[cls](event):
+            return self._decode_inexact(text, index)
+        if cls in _OBSERVED and not self._compat.observe(event):
+            return self._decode_inexact(text, index)
+        return [event]
 
     def observe(self, event: Event) -> None:
-        """Note an event that was not decoded here, such as a RUN_STARTED: older shapes refer to earlier events."""
-        if event.__class__ in Compat.OBSERVED:
+        """Note an event that was not decoded here: older shapes refer to earlier events."""
+        if event.__class__ in _OBSERVED:
             self._compat.observe(event)
-
-    def feed_all(self, texts: Sequence[bytes], events: list[Event]) -> None:
-        """Feed each text, and append the results to ``events``. If one raises, ``events`` has the results before it."""
-        at = 0
-        while at < len(texts):
-            exact = self.feed_exact(texts, at)
-            events += exact
-            at += len(exact)
-            if at < len(texts):
-                events += self.feed(texts[at])
-                at += 1
-
-    def feed_exact(self, texts: Sequence[bytes], start: int = 0) -> list[Event]:
-        """Decode the texts from ``start`` on, up to the first that the typed decoder refuses; that one is not fed."""
-        events = self._all_exact(texts) if start == 0 else None
-        if events is None:
-            events = list(self._leading_exact(texts, start))
-        self._next_index += len(events)
-        return events
-
-    def _all_exact(self, texts: Sequence[bytes]) -> list[Event] | None:
-        """Decode all texts in one go, at half the cost. Return None if the typed decoder refuses one.
-
-        If an event fails its check, return the events before it.
-        """
-        if max(map(len, texts), default=0) > self._unchecked_size:
-            return None
-        try:
-            events: list[Event] = list(map(_decode_exact_event, texts))
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            return None
-        if not self._checks.keys().isdisjoint(map(type, events)):
-            for i, event in enumerate(events):
-                check = self._checks.get(event.__class__)
-                if check is not None and not check(event):
-                    return events[:i]
-        return events
-
-    def _leading_exact(self, texts: Sequence[bytes], start: int) -> Iterator[Event]:
-        for at in range(start, len(texts)):
-            data = texts[at]
-            if len(data) > self._unchecked_size:
-                return
-            try:
-                event = _decode_exact_event(data)
-            except (msgspec.DecodeError, UnicodeError, RecursionError):
-                return
-            check = self._checks.get(event.__class__)
-            if check is not None and not check(event):
-                return
-            yield event
 
     def _decode_inexact(self, data: bytes | str, index: int) -> list[Event]:
         check_depth(data, index)
@@ -196,26 +132,12 @@ class EventDecoder:
                     continue
                 event = enforce_event(item, self._strict, self._warn)
                 if event is not None:
-                    if event.__class__ in Compat.OBSERVED:
-                        self._compat.observe(event)
+                    self.observe(event)
                     events.append(event)
             return events
         except DecodeError as error:
             error.index = index
             raise
-
-
-def _decode_large_event(data: bytes | str) -> Event | None:
-    """Decode an exact event without its large strings. Return None if it has none or is not exact."""
-    excised = excise_strings(data) if isinstance(data, bytes) else None
-    if excised is None:
-        return None
-    try:
-        event = _decode_exact_event(excised.text)
-        check_depth(excised.text, count_shallow=partial(_shallow_brackets, event))
-    except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
-        return None
-    return excised.restore(event)
 
 
 def _as_text(data: Any, index: int) -> bytes | str:
@@ -236,7 +158,8 @@ def _as_text(data: Any, index: int) -> bytes | str:
 def _shallow_brackets(value: Any) -> int:
     """Count brackets of messages and tool calls, which are many in a long history and do not nest deep.
 
-    Without this number, ``check_depth`` would measure every long history, which takes longer than decoding it.
+    Without this number, ``check_depth`` would measure every long history, which takes longer than decoding it: decode
+    RunAgentInput, 3x.
     """
     if value.__class__ is RunStartedEvent:
         value = value.input
@@ -281,14 +204,10 @@ def decode_event(
     META, a retired event, is returned as it is: it may occur outside a run, where no current event has its meaning.
     For a stream use ``EventDecoder``: older shapes refer to earlier events. Raises ``DecodeError``.
     """
-    is_long = len(data) > SHORT_JSON
-    if is_long or max_size < 4 * SHORT_JSON:
+    is_long = len(data) > SHORT_JSON or max_size < 4 * SHORT_JSON
+    if is_long:
         check_size(data, max_size, 0)
-        if len(data) > LARGE:
-            event = _decode_large_event(data)
-            if event is not None and (event.__class__ not in EVENT_CHECKS or EVENT_CHECKS[event.__class__](event)):
-                return event
-    try:  # an exact event needs no decoder object
+    try:  # an exact event needs no decoder object: decode, 3x
         event = _decode_exact_event(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         pass
@@ -311,8 +230,6 @@ def decode_event(
         )
     return events[0]
 
-
-_exact_decoders: dict[Any, Callable[[bytes | str], Any]] = {}
 
 # The names of unions in the compatibility rules. Other types are named by their class.
 _KINDS: Final[dict[Any, str]] = {
@@ -375,12 +292,6 @@ def decode(
     """
     if type is Event:
         return decode_event(data, strict=strict, compat=compat, warn=warn, max_size=max_size, new_id=new_id)
-    decode_exact = _exact_decoders.get(type)
-    if decode_exact is not None and len(data) <= SHORT_JSON and max_size >= 4 * SHORT_JSON:  # size and depth are fine
-        try:
-            return decode_exact(data)
-        except (msgspec.DecodeError, UnicodeError, RecursionError):
-            pass
     warn = warn or log_notice
     if get_origin(type) is list and get_args(type) == (Event,):
         return _decode_events(data, strict, compat, warn, max_size, new_id)
@@ -391,38 +302,14 @@ def decode(
             raise DecodeError(f"expected {type.type}, got {found}", rule="ENV-1", path="/type")
         return event
     check_size(data, max_size)
-    if len(data) > LARGE and isinstance(data, bytes) and (excised := excise_strings(data)) is not None:
-        return decode_excised(excised, type, strict=strict, compat=compat, warn=warn, new_id=new_id)
     return _decode_document(data, type, strict, compat, warn, new_id)
-
-
-def decode_excised(
-    excised: ExcisedJSON,
-    type: Any,  # noqa: A002
-    *,
-    strict: bool = False,
-    compat: Level = "standard",
-    warn: Warn | None = None,
-    new_id: Callable[[], str] | None = None,
-) -> Any:
-    """Decode a large document without its large strings, as ``decode`` does, but no events and without a size limit."""
-    warn = warn or log_notice
-    notices: list[Notice] = []
-    try:
-        value = _decode_document(excised.text, type, strict, compat, notices.append, new_id)
-    except DecodeError:
-        # Something else may have been mistaken for a string.
-        return _decode_document(excised.data, type, strict, compat, warn, new_id)
-    for notice in notices:
-        warn(notice)
-    return excised.restore(value)
 
 
 def _decode_document(
     data: bytes | str, type_: Any, strict: bool, compat: Level, warn: Warn, new_id: Callable[[], str] | None
 ) -> Any:
     try:
-        value = _exact_decoder(type_)(data)
+        value = json_decoder(with_required_tag(type_)).decode(data)
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         check_depth(data)
     else:
@@ -435,10 +322,10 @@ def _decode_document(
     return enforce_document(raw, type_, strict, warn)
 
 
-def decode_exactly(data: bytes, type: type[T]) -> T | None:  # noqa: A002
-    """Decode a document that matches the schema exactly. Return None for any other; ``decode`` may accept it."""
+def decode_exact_input(data: bytes) -> RunAgentInput | None:
+    """Decode an input that matches the schema exactly. Return None for any other; ``decode`` may accept it."""
     try:
-        value = _exact_decoder(type)(data)
+        value = _decode_exact_input(data)
         if len(data) > SHORT_JSON:
             check_depth(data, count_shallow=partial(_shallow_brackets, value))
     except (msgspec.DecodeError, UnicodeError, RecursionError, DecodeError):
@@ -473,10 +360,3 @@ def _decode_events(
             raise DecodeError("an event must be a JSON object", rule="ENV-1", path=f"/{index}", index=index)
         events += decoder.feed(item)
     return events
-
-
-def _exact_decoder(type_: Any) -> Callable[[bytes | str], Any]:
-    decoder = _exact_decoders.get(type_)
-    if decoder is None:
-        decoder = _exact_decoders[type_] = json_decoder(with_required_tag(type_)).decode
-    return decoder

@@ -6,24 +6,37 @@ constructors do not make either, unless ``encode`` gets ``check=True``. The serv
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any, Final, get_args
 
 import msgspec
 
 from aguila.codec.json.bounded_floats import decode_json
-from aguila.codec.json.large_strings import ExcisedValue
-from aguila.codec.json.text import encode_surrogates, refuse_non_finite
-from aguila.codec.json.validation import enforce_document, enforce_event
+from aguila.codec.json.text import (
+    MAX_SIZE,
+    SHORT_JSON,
+    check_depth,
+    check_size,
+    encode_surrogates,
+    parse_json,
+    refuse_non_finite,
+)
+from aguila.codec.json.validation import EVENT_CHECKS, enforce_document, enforce_event
 from aguila.codec.json.values import is_array
 from aguila.codec.notices import log_notice
 from aguila.errors import DecodeError, EncodeError
-from aguila.protocol import Event, MessagesSnapshotEvent, RunAgentInput, RunStartedEvent, UserMessage, replace
+from aguila.protocol import (
+    Event,
+    MessagesSnapshotEvent,
+    RunAgentInput,
+    RunStartedEvent,
+    StateSnapshotEvent,
+    UserMessage,
+    replace,
+)
 from aguila.protocol._base import Wire
 from aguila.protocol.parts import TextPart, is_plain_text
 
 _encode = msgspec.json.Encoder().encode
-_encode_lines = msgspec.json.Encoder().encode_lines
 
 _LONG: Final = 1 << 16
 _EVENTS: Final = frozenset(get_args(Event))
@@ -37,7 +50,7 @@ def encode(obj: Any, *, check: bool = False) -> bytes:
     a JSON form, and for nesting too deep to write; with ``check``, also for a protocol object with a value that the
     schema refuses, with its path. That takes several times as long.
     """
-    data = _write(_with_text_content(obj))
+    data = _write(with_text_content(obj))
     if check:
         written = decode_json(data)
         if is_array(obj):
@@ -62,56 +75,32 @@ def _check_schema(obj: Any, raw: Any, path: str) -> None:
         raise EncodeError(message, path=f"{path}{error.path}") from None
 
 
-def encode_large(obj: Any) -> bytes:
-    """Encode as ``encode`` does, with large strings in slices, so that other threads can run meanwhile.
-
-    Small objects take several times as long as with ``encode``.
-    """
-    try:
-        excised = ExcisedValue(msgspec.to_builtins(_with_text_content(obj)))
-        if excised:
-            return excised.splice(_write(excised.rest))
-    except (TypeError, ValueError, RecursionError):
-        pass  # a msgspec.Raw, a lone surrogate, or what encode raises
-    return encode(obj)
-
-
-def encode_pieces(obj: Any) -> Iterator[bytes]:
-    """Encode as ``encode`` does, and yield the JSON in pieces. A slice of a large string is encoded when it is due.
-
-    Everything else is encoded at once.
-    """
-    try:
-        excised = ExcisedValue(msgspec.to_builtins(_with_text_content(obj)), _LONG)
-        text = _write(excised.rest)
-        excised.check()
-    except (TypeError, ValueError, RecursionError):
-        yield encode(obj)  # a msgspec.Raw, a lone surrogate, or what encode raises
-        return
-    yield from excised.pieces(text)
-
-
 def encode_event(event: Event) -> bytes:
     """Encode an event as compact JSON in UTF-8; see ``encode``."""
     return _write(_simplify(event) if event.__class__ in _HOLDS_USER_MESSAGES else event)
 
 
-def encode_events(events: Iterable[Event]) -> bytes:
-    """Encode events as lines: each as ``encode_event`` does, followed by LF. Cheaper than one by one.
+def encode_strict(event: Event, max_size: int = MAX_SIZE) -> bytes:
+    """Encode an event as one line of JSON, and check it as the strict decoder does, so that nothing malformed is sent.
 
-    The result contains no other LF and no CR.
+    Raises ``EncodeError`` or ``DecodeError``.
     """
-    batch = [_simplify(event) if event.__class__ in _HOLDS_USER_MESSAGES else event for event in events]
-    try:
-        data = _encode_lines(batch)
-    except (ValueError, RecursionError, TypeError):  # encode one by one to name the event and the reason
-        return b"".join([_write(event) + b"\n" for event in batch])
-    if data.count(b"\n") != len(batch) or 13 in data:  # a msgspec.Raw contains line ends
-        return b"".join([_write(event).replace(b"\n", b" ").replace(b"\r", b" ") + b"\n" for event in batch])
-    if data.find(b"null") >= 0:
-        for event, line in zip(batch, data.split(b"\n"), strict=False):
-            if line.find(b"null") >= 0:
-                _refuse_non_finite(event)
+    holds_messages = event.__class__ in _HOLDS_USER_MESSAGES and getattr(event, "input", event) is not None
+    data = _write(_simplify(event) if holds_messages else event)
+    if b"\n" in data:  # a msgspec.Raw may contain line breaks
+        data = data.replace(b"\n", b" ")
+    if len(data) > SHORT_JSON:
+        check_size(data, max_size)
+        check_depth(data)
+    if event.__class__ is StateSnapshotEvent:
+        event = replace(event, snapshot=None)  # any JSON is a state, and copying a large one takes long
+    try:  # check values, not text: parsing many numbers would block the event loop
+        checked = msgspec.convert(msgspec.to_builtins(event, str_keys=True), event.__class__)
+        is_exact = checked.__class__ not in EVENT_CHECKS or EVENT_CHECKS[checked.__class__](checked)
+    except (TypeError, ValueError, RecursionError):
+        is_exact = False
+    if not is_exact:  # a lone surrogate, which is accepted, or an error that is described
+        enforce_event(parse_json(data, strict=True, warn=log_notice), strict=True, warn=log_notice)
     return data
 
 
@@ -143,7 +132,7 @@ def _refuse_non_finite(obj: Any) -> None:
         raise EncodeError("nested too deep to write") from None
 
 
-def _with_text_content(obj: Any) -> Any:
+def with_text_content(obj: Any) -> Any:
     """Write the content of user messages as a string if it is one plain text part, or no part."""
     cls = obj.__class__
     if cls in _HOLDS_USER_MESSAGES:

@@ -16,7 +16,7 @@ any other                            sent as it is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, ClassVar, Final, Literal, get_args
 
 from aguila.agent.run import Run
@@ -25,7 +25,7 @@ from aguila.codec.json.values import is_object
 from aguila.codec.notices import Notice, log_notice
 from aguila.codec.pointer import parse_pointer
 from aguila.errors import PatchError, RunFailed
-from aguila.offload import LARGE, is_large, is_large_patch, offload
+from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import (
     ActivityDeltaEvent,
     ActivitySnapshotEvent,
@@ -60,12 +60,7 @@ _INTERNAL: Final = "_ag_ui"
 
 _NOTHING: Final[tuple[Event, ...]] = ()
 
-_LARGE_CHECKS: Final[dict[type[Any], Callable[[Any], bool]]] = {
-    StateSnapshotEvent: lambda event: is_large(event.snapshot),
-    StateDeltaEvent: lambda event: is_large_patch(event.delta),
-    ActivityDeltaEvent: lambda event: is_large_patch(event.patch),
-    MessagesSnapshotEvent: lambda event: is_large(event.messages),
-}
+_CHANGES: Final = frozenset({StateSnapshotEvent, StateDeltaEvent, ActivityDeltaEvent, MessagesSnapshotEvent})
 """Events whose conversion takes time in proportion to their size."""
 
 
@@ -121,8 +116,7 @@ class Relay:
 
     async def convert(self, event: Event) -> Iterable[Event]:
         """Convert an event as ``feed`` does, a large change in a thread."""
-        is_large_change = _LARGE_CHECKS.get(event.__class__)
-        if is_large_change is not None and is_large_change(event):
+        if event.__class__ in _CHANGES and is_large(event):
             return await offload(self.feed, event)
         return self.feed(event)
 

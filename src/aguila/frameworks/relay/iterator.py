@@ -112,11 +112,11 @@ class _EventReader:
 
     def _consume(self, raw: Any) -> Sequence[Event]:
         try:
-            decoded = self._consumer.decode(raw)
+            prepared = self._consumer.prepare(raw)
         except TypeError as error:
             raise DecodeError(f"expected an AG-UI event, got {type(raw).__name__}", rule="json") from error
-        if self._is_first and decoded:
+        if self._is_first and prepared.events:
             self._is_first = False
-            if decoded[0].__class__ is not RunStartedEvent:
+            if prepared.events[0].__class__ is not RunStartedEvent:
                 self._consumer.feed(self._started)
-        return self._consumer.apply(decoded)
+        return self._consumer.feed(prepared)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
-from typing import Any, Final
+from typing import Final
 
-from aguila.server.errors import Rejected
-from aguila.server.http.responses import BufferedResponse, Receive, Send, drop_body
+from starlette.types import Receive, Scope, Send
+
+from aguila.server.config.errors import Rejected
+from aguila.server.http.responses import BufferedResponse, drop_body
 
 # Without Retry-After: the client would wait and repeat the request, but a person has to repair the code.
 _NOT_LOADED: Final = Rejected(
@@ -14,11 +15,11 @@ _NOT_LOADED: Final = Rejected(
 )
 
 
-async def answer_not_loaded(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+async def answer_not_loaded(scope: Scope, receive: Receive, send: Send) -> None:
     """Handle an ASGI connection: refuse requests and WebSockets, and start and stop with the server."""
     if scope["type"] == "http":
         response = BufferedResponse(status=_NOT_LOADED.status, body=_NOT_LOADED.body())
-        await response(receive, drop_body(send) if scope["method"] == "HEAD" else send)
+        await response(scope, receive, drop_body(send) if scope["method"] == "HEAD" else send)
     elif scope["type"] == "lifespan":
         for phase in ("startup", "shutdown"):
             await receive()

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from aguila.codec.negotiate import SSE_MEDIA_TYPE
+from aguila.codec.negotiate import SSE_MEDIA_TYPE, negotiate
 from aguila.errors import CursorExpired
-from aguila.server.errors import Rejected
-from aguila.server.service import Exchange, Service, choose_media_type
+from aguila.server.config.errors import Rejected
+from aguila.server.http.request import Request
+from aguila.server.http.service import Service
 from aguila.store.cursors import check_token
 
 MAX_DIGITS = 18
 """Digits of a number that fits into 64 bits."""
 
 
-def read_flag(exchange: Exchange, name: str, *, default: bool | None) -> bool | None:
+def read_flag(request: Request, name: str, *, default: bool | None) -> bool | None:
     """Read a query parameter that is ``true`` or ``false``. Raises ``Rejected``."""
-    text = exchange.request.query.get(name)
+    text = request.query.get(name)
     if text is None:
         return default
     if text not in ("true", "false"):
@@ -22,14 +23,13 @@ def read_flag(exchange: Exchange, name: str, *, default: bool | None) -> bool | 
     return text == "true"
 
 
-def wants_times(exchange: Exchange, *, is_compact: bool) -> bool:
+def wants_times(request: Request, *, is_compact: bool) -> bool:
     """Return whether a request has ``?times=true``. Raises ``Rejected`` if the response cannot have times."""
-    if not read_flag(exchange, "times", default=False):
+    if not read_flag(request, "times", default=False):
         return False
     if is_compact:
         raise Rejected(422, "bad_parameter", "a compacted run has no times; send times=true or compact=true", "/times")
-    request = exchange.request
-    if choose_media_type(request, request.query.get("protocolVersion")) != SSE_MEDIA_TYPE:
+    if negotiate(request.headers.get("accept"), prefers_sse="protocolVersion" not in request.query) != SSE_MEDIA_TYPE:
         raise Rejected(422, "bad_parameter", f"times=true needs Accept: {SSE_MEDIA_TYPE}", "/times")
     return True
 
@@ -39,14 +39,14 @@ def is_number(text: str) -> bool:
     return text.isascii() and text.isdigit()
 
 
-async def read_cursor(service: Service, exchange: Exchange, thread_id: str) -> int | None:
+async def read_cursor(service: Service, request: Request, thread_id: str) -> int | None:
     """Read the cursor of a request; None if there is none.
 
     A cursor is a number, or a number and a token. Either may have a suffix, which ``read_skip`` reads. Raises
     ``Rejected`` for anything else, ``CursorExpired`` if the log of the thread has no such event, or another one with
     this number.
     """
-    text = _cursor_text(exchange)
+    text = _cursor_text(request)
     if text is None:
         return None
     text, dot, suffix = text.partition(".")
@@ -57,25 +57,22 @@ async def read_cursor(service: Service, exchange: Exchange, thread_id: str) -> i
     if len(digits) > MAX_DIGITS:
         raise CursorExpired("the log has no event with this number")
     after = int(digits)
-    check_token(after, token if dash else None, await service.store.token(exchange.scope, thread_id, after))
+    check_token(after, token if dash else None, await service.store.token(request.caller.scope, thread_id, after))
     return after
 
 
-def read_skip(exchange: Exchange) -> int:
+def read_skip(request: Request) -> int:
     """Return how many events after its cursor a reader has already, see ``Sequencer``."""
-    suffix = (_cursor_text(exchange) or "").partition(".")[2]
+    suffix = (_cursor_text(request) or "").partition(".")[2]
     return int(suffix) if is_number(suffix) and len(suffix) <= MAX_DIGITS else 0
 
 
-def peek_cursor(exchange: Exchange) -> int | None:
+def peek_cursor(request: Request) -> int | None:
     """Return the cursor of a request without checking it against the log; None if it is not a number."""
-    request = exchange.request
-    if not request.asgi.get("query_string") and b"last-event-id" not in request.raw_headers:
-        return None
-    digits = (_cursor_text(exchange) or "").partition(".")[0].partition("-")[0]
+    digits = (_cursor_text(request) or "").partition(".")[0].partition("-")[0]
     return int(digits) if is_number(digits) and len(digits) <= MAX_DIGITS else None
 
 
-def _cursor_text(exchange: Exchange) -> str | None:
+def _cursor_text(request: Request) -> str | None:
     # A browser reconnects to the same URL, so the header is newer than the parameter.
-    return exchange.request.headers.get("last-event-id") or exchange.request.query.get("after")
+    return request.headers.get("last-event-id") or request.query.get("after")

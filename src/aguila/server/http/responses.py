@@ -1,27 +1,33 @@
-"""Responses as raw ASGI: a response is called with ``receive`` and ``send`` when it is sent.
+"""Responses are ASGI applications: a response is called when it is sent.
 
-The request is released before that, so an open stream keeps little in memory.
+The request is released before that, so an open stream keeps little in memory. A document is encoded piece by piece as
+it is sent: a reader that stalls holds one piece. The pieces refer to the messages of the cached projection, which all
+readers of a thread share.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from aguila.codec import encode
-from aguila.codec.json.encoder import encode_large
-from aguila.offload import LARGE
-from aguila.server.errors import Disconnected, Rejected
+from aguila.codec.json.encoder import encode_event
+from aguila.codec.json.pieces import encode_pieces
+from aguila.offload import LARGE, is_large, offload
+from aguila.protocol import Event, MessagesSnapshotEvent, replace
+from aguila.server.config.errors import Disconnected
 
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
+if TYPE_CHECKING:
+    from aguila.server.http.budget import UnsentBytes
+
 Headers = Sequence[tuple[bytes, bytes]]
-Response = Callable[[Receive, Send], Awaitable[None]]
-"""Sends the response when it is called."""
+Response = ASGIApp
+"""Sends the response when it is called. A response of Starlette is one, too."""
 
 MAX_WRITE = 1 << 18
 """Bytes of a large body that are passed to ``send`` at a time: the HTTP server copies each piece at least twice."""
@@ -29,34 +35,6 @@ MAX_WRITE = 1 << 18
 
 PIECE = 1 << 16
 """Bytes of a document that are encoded at a time while it is sent."""
-
-_SMALL = 1 << 15
-"""A body of at most this many bytes is not counted as unsent."""
-
-
-class UnsentBytes:
-    """Limits the bytes that are buffered for readers."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._held = 0
-
-    def hold(self, response: Response, size: int) -> Response:
-        """Return the response, counted until it is sent. Raises ``Rejected`` (503) if there are too many bytes."""
-        if size <= _SMALL:
-            return response
-        if self._held and self._held + size > self._most:
-            message = f"{self._most} bytes are held for readers that have not accepted them; try again later"
-            raise Rejected(503, "too_many_unsent", message, headers={"retry-after": "5"})
-
-        async def send_counted(receive: Receive, send: Send) -> None:
-            self._held += size
-            try:
-                await response(receive, send)
-            finally:
-                self._held -= size
-
-        return send_counted
 
 
 def limit_writes(send: Send, seconds: float) -> Send:
@@ -80,7 +58,7 @@ class BufferedResponse(msgspec.Struct, frozen=True, kw_only=True):
     headers: Headers = ()
     media_type: bytes = b"application/json"
 
-    async def __call__(self, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response."""
         head = [(b"content-length", b"%d" % len(self.body)), (b"x-content-type-options", b"nosniff"), *self.headers]
         if self.body:
@@ -93,13 +71,9 @@ class BufferedResponse(msgspec.Struct, frozen=True, kw_only=True):
         await send({"type": "http.response.body", "body": self.body[at:]})
 
 
-def json_response(value: Any, headers: Headers = (), status: int = 200, *, is_large: bool = False) -> BufferedResponse:
-    """Encode a JSON value or protocol objects as a response that must not be cached.
-
-    Pass ``is_large=True`` for a large value, and offload the call.
-    """
-    body = encode_large(value) if is_large else encode(value)
-    return BufferedResponse(status=status, body=body, headers=[(b"cache-control", b"no-store"), *headers])
+def json_response(value: Any, headers: Headers = (), status: int = 200) -> BufferedResponse:
+    """Encode a JSON value or protocol objects as a response that must not be cached."""
+    return BufferedResponse(status=status, body=encode(value), headers=[(b"cache-control", b"no-store"), *headers])
 
 
 def drop_body(send: Send) -> Send:
@@ -111,6 +85,139 @@ def drop_body(send: Send) -> Send:
     return send_head
 
 
+def add_headers(send: Send, headers: Headers) -> Send:
+    """Wrap ``send`` so that the response gets more headers."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message.get("headers", ()), *headers]}
+        await send(message)
+
+    return send_with_headers
+
+
 def header_list(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """Convert headers to the form that ASGI requires."""
     return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+
+
+# Documents in pieces
+
+_LIST: Any = (list, tuple, Iterator)
+
+_BATCH = 64
+"""Elements of an array that are encoded at once."""
+
+
+class Pieces:
+    """The pieces of a document, gathered to about ``PIECE`` bytes each.
+
+    ``is_large`` is whether encoding a piece takes long: then it is offloaded.
+    """
+
+    def __init__(self, pieces: Iterator[bytes], *, is_large: bool) -> None:
+        self._pieces = pieces
+        self._is_large = is_large
+        self.is_complete = False
+        """Whether the last piece was returned."""
+
+    async def take(self) -> bytes:
+        """Encode and return the next piece."""
+        if self._is_large:
+            return await offload(self._gather)
+        await asyncio.sleep(0)  # a long document does not block the event loop
+        return self._gather()
+
+    def _gather(self) -> bytes:
+        found: list[bytes] = []
+        size = 0
+        for piece in self._pieces:
+            found.append(piece)
+            size += len(piece)
+            if size >= PIECE:
+                return b"".join(found)
+        self.is_complete = True
+        return b"".join(found)
+
+
+async def document_response(members: Mapping[str, Any], unsent: UnsentBytes) -> Response:
+    """Return a JSON object as a response that must not be cached. An iterator in it is encoded as an array.
+
+    A document of more than ``PIECE`` bytes has no content length. Raises ``Rejected`` (503).
+    """
+    pieces = Pieces(_object_pieces(members), is_large=any(map(is_large, members.values())))
+    headers = [(b"cache-control", b"no-store")]
+    first = await pieces.take()
+    if pieces.is_complete:
+        return BufferedResponse(body=first, headers=headers)
+
+    async def reply(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal first
+        media_type = (b"content-type", b"application/json")
+        head = [media_type, (b"x-content-type-options", b"nosniff"), *headers]
+        await send({"type": "http.response.start", "status": 200, "headers": head})
+        piece, first = first, b""
+        while True:
+            for at in range(0, len(piece), PIECE):
+                await send({"type": "http.response.body", "body": piece[at : at + PIECE], "more_body": True})
+            if pieces.is_complete:
+                break
+            piece = await pieces.take()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return unsent.hold(reply, 4 * PIECE)
+
+
+def event_pieces(event: Event) -> Iterator[bytes]:
+    """Encode an event piece by piece, a snapshot message by message."""
+    if not isinstance(event, MessagesSnapshotEvent):
+        return _value_pieces(event)
+    return _snapshot_pieces(event)
+
+
+def _snapshot_pieces(event: MessagesSnapshotEvent) -> Iterator[bytes]:
+    head, mark, tail = encode_event(replace(event, messages=[])).partition(b'"messages":[')
+    yield head + mark
+    yield from _element_pieces(event.messages)
+    yield tail
+
+
+def _object_pieces(members: Mapping[str, Any]) -> Iterator[bytes]:
+    mark = b"{"
+    for name, value in members.items():
+        yield b"%b%b:" % (mark, encode(name))
+        mark = b","
+        if isinstance(value, _LIST):
+            yield b"["
+            yield from _element_pieces(value)
+            yield b"]"
+        else:
+            yield from _value_pieces(value)
+    yield b"}"
+
+
+def _element_pieces(elements: Iterable[Any]) -> Iterator[bytes]:
+    """Encode the elements of an array: many at once if they are small."""
+    mark = b""
+    remaining = iter(elements)
+    while batch := list(islice(remaining, _BATCH)):
+        data = b"" if is_large(batch) else encode(batch)
+        if 0 < len(data) <= PIECE:
+            yield mark + data[1:-1]
+            mark = b","
+            continue
+        del data
+        for element in batch:
+            yield mark
+            mark = b","
+            yield from _value_pieces(element)
+
+
+def _value_pieces(value: Any) -> Iterator[bytes]:
+    if not is_large(value):
+        data = encode(value)
+        if len(data) <= PIECE:
+            yield data
+            return
+        del data
+    yield from encode_pieces(value)

@@ -21,7 +21,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
-from aguila.server.limits import UNLIMITED
+from aguila.server.config.limits import UNLIMITED
 from aguila.store.cursors import format_cursor
 
 Payload = Sequence[bytes] | Event
@@ -94,11 +94,6 @@ class Sequencer:
         self._base: str | None = None  # the last cursor up to which everything was sent
         self._count = 0  # events of the log that were sent after it
         self._skip = 0  # how many of them the reader has already
-
-    @property
-    def held_bytes(self) -> int:
-        """The size of the held events."""
-        return self._size
 
     @property
     def is_in_order(self) -> bool:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from aguila.codec.notices import Warn
-from aguila.server.history.client_history.cut_history import ThreadEnds
-from aguila.server.history.projection import Projections
-from aguila.server.quotas import StorageQuotas
-from aguila.server.settings import Settings
-from aguila.server.store_health import StoreHealth
+from aguila.protocol import Event
+from aguila.server.config.options import Settings
+from aguila.server.runs.store_health import StoreHealth
+from aguila.server.threads.client.cut_history import ThreadEnd
+from aguila.server.threads.projection import Projections
 from aguila.store import Store
 
 
@@ -23,7 +25,18 @@ class Environment:
     settings: Settings
     owner: str
     store_health: StoreHealth
-    thread_ends: ThreadEnds
-    quotas: StorageQuotas
+    thread_ends: OrderedDict[tuple[str, str], ThreadEnd]
+    """The ends of the last threads whose latest run was one of this process, by scope and thread id.
+
+    With them most requests need not read the log. An entry is valid as long as the thread has the same last event,
+    which ``Store.begin`` checks.
+    """
+    closing: Callable[[Event], Sequence[Event]]
+    """What is sent before the last event of a run."""
     warn: Warn
     loop: asyncio.AbstractEventLoop
+
+
+def no_events(event: Event) -> Sequence[Event]:
+    """Send nothing before the last event of a run."""
+    return ()

@@ -11,12 +11,11 @@ from typing import Any
 from aguila.codec.logs import log_event
 from aguila.errors import CursorExpired, NotFound, StaleLease, StoreUnavailable
 from aguila.offload import offload
-from aguila.server.history.compact_log import compact_events
-from aguila.server.history.stored_input import load_input
 from aguila.server.runs.environment import Environment
-from aguila.server.runs.run_task import LiveRun
-from aguila.server.runs.thread_titles import derive_title
-from aguila.server.runs.viewers import Key, RemoteRuns
+from aguila.server.runs.live_run import LiveRun, derive_title
+from aguila.server.runs.viewers import RemoteRuns, RunKey
+from aguila.server.threads.compaction import compact_events
+from aguila.server.threads.stored_input import load_input
 from aguila.store import Lease, MemoryStore, RunEnd, RunRecord, ThreadUpdate
 from aguila.store.archives.thread_archive import RUN_LOST
 
@@ -37,7 +36,7 @@ _PROBE_TIMEOUT = 2.0
 class Maintenance:
     """Maintains ``live``, the runs of this process, and ends the runs of dead processes."""
 
-    def __init__(self, environment: Environment, live: Mapping[Key, LiveRun], remote: RemoteRuns) -> None:
+    def __init__(self, environment: Environment, live: Mapping[RunKey, LiveRun], remote: RemoteRuns) -> None:
         self._store = environment.store
         self._owner = environment.owner
         self._store_health = environment.store_health
@@ -48,7 +47,7 @@ class Maintenance:
 
     def start_tasks(self) -> list[asyncio.Task[None]]:
         """Start the background tasks. They end when they are cancelled."""
-        maintenance = lost_runs = self._settings.lease / 3
+        maintenance = lost_runs = self._settings.timing.lease / 3
         if not isinstance(self._store, MemoryStore):  # only this process has runs in a memory store
             lost_runs = min(lost_runs, LOST_INTERVAL)  # viewers wait for the end of a lost run
         work = {
@@ -65,7 +64,7 @@ class Maintenance:
     async def check_store(self) -> None:
         """Raise ``StoreUnavailable`` unless the store can append within a short time, and no append waits for it."""
         began = time.monotonic()
-        seconds = min(_PROBE_TIMEOUT, self._settings.store_patience)
+        seconds = min(_PROBE_TIMEOUT, self._settings.timing.store_patience)
         try:
             async with asyncio.timeout(seconds):
                 await self._store.check()
@@ -96,7 +95,7 @@ class Maintenance:
 
     async def _check_store_timeouts(self) -> None:
         """Fail the runs whose events wait for the store for too long."""
-        patience = self._settings.store_patience
+        patience = self._settings.timing.store_patience
         while True:
             before = time.monotonic()
             await asyncio.sleep(patience / 5)
@@ -107,11 +106,11 @@ class Maintenance:
 
     async def _renew(self, live: LiveRun) -> None:
         try:
-            if await self._store.renew(live.lease, self._settings.lease):
+            if await self._store.renew(live.lease, self._settings.timing.lease):
                 live.cancel()
         except StaleLease as error:
             if not live.is_ending:
-                live.lose_lease(error)
+                live.stop_writing(error)
 
     async def recover(self) -> int:
         """End every run whose owner died; return how many."""
@@ -123,7 +122,9 @@ class Maintenance:
 
     async def end_if_lost(self, run: RunRecord) -> bool:
         """End a run if its lease has expired or its owner is dead; return whether it was."""
-        lease: Lease | None = await self._store.take_over(run, owner=self._owner, lease_seconds=self._settings.lease)
+        lease: Lease | None = await self._store.take_over(
+            run, owner=self._owner, lease_seconds=self._settings.timing.lease
+        )
         if lease is None:
             return False
         try:

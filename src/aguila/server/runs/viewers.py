@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
@@ -19,7 +19,7 @@ from aguila.store import RunRecord, Store
 
 _log = logging.getLogger("aguila.server")
 
-Key = tuple[str, str, str]
+RunKey = tuple[str, str, str]
 """Scope, thread id, run id."""
 
 DISCONNECT_DELAY = 0.25
@@ -37,47 +37,44 @@ class Viewer(Protocol):
         ...
 
 
-class Viewers:
+class WatchedRun(Protocol):
+    """A run that counts its viewers."""
+
+    @property
+    def update_task(self) -> asyncio.Task[None] | None:
+        """The task that reports the viewers to other processes; None if there is nothing to report."""
+        ...
+
+    def join(self, viewer: Viewer) -> None:
+        """Add a viewer."""
+        ...
+
+    def leave(self, viewer: Viewer, grace: float | None) -> None:
+        """Remove a viewer. If it was the last one, cancel the run after ``grace`` seconds, unless ``grace`` is None."""
+        ...
+
+
+class Viewers(set[Viewer]):
     """The viewers of a run in this process."""
 
-    __slots__ = ("_all", "_waiting")
-
-    def __init__(self) -> None:
-        self._all: dict[Viewer, None] = {}
-        self._waiting: list[asyncio.Future[None]] = []
-
-    def __len__(self) -> int:
-        return len(self._all)
-
-    def __iter__(self) -> Iterator[Viewer]:
-        return iter(list(self._all))
-
-    def add(self, viewer: Viewer) -> None:
-        """Add a viewer."""
-        self._all[viewer] = None
-
-    def discard(self, viewer: Viewer) -> None:
-        """Remove a viewer and wake the tasks that wait for the last one to leave."""
-        self._all.pop(viewer, None)
-        if self._all:
-            return
-        waiting, self._waiting = self._waiting, []
-        for waiter in waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+    left: asyncio.Future[None] | None = None
+    """Done when the last viewer has left, if a task waits for that."""
 
     async def wait_until_empty(self, seconds: float) -> bool:
         """Wait until no viewer is left; return False if that takes longer than ``seconds``.
 
         The disconnect of a browser may arrive after its next request.
         """
-        if not self._all:
-            return True
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
-        await asyncio.wait([waiter], timeout=seconds)
-        waiter.cancel()
-        return not self._all
+        if self:
+            self.left = self.left or asyncio.get_running_loop().create_future()
+            await asyncio.wait([self.left], timeout=seconds)
+        return not self
+
+    def wake(self) -> None:
+        """Wake the tasks that wait for the last viewer to leave."""
+        if self.left is not None and not self:
+            self.left.set_result(None)
+            self.left = None
 
 
 class RemoteRun:
@@ -85,7 +82,7 @@ class RemoteRun:
 
     __slots__ = ("_forget", "_is_registered", "_key", "_name", "_seconds", "_store", "update_task", "viewers")
 
-    def __init__(self, store: Store, key: Key, name: str, seconds: float, forget: Callable[[], None]) -> None:
+    def __init__(self, store: Store, key: RunKey, name: str, seconds: float, forget: Callable[[], None]) -> None:
         self.viewers = Viewers()
         self.update_task: asyncio.Task[None] | None = None
         """See ``event_stream.WatchedRun``."""
@@ -104,6 +101,7 @@ class RemoteRun:
     def leave(self, viewer: Viewer, grace: float | None) -> None:
         """Remove a viewer. The owner of the run decides whether to cancel it."""
         self.viewers.discard(viewer)
+        self.viewers.wake()
         self._schedule_update()
 
     async def renew(self) -> None:
@@ -164,7 +162,7 @@ class RemoteRuns:
         self._store = store
         self._name = name
         self._seconds = seconds
-        self._all: dict[Key, RemoteRun] = {}
+        self._all: dict[RunKey, RemoteRun] = {}
 
     def get(self, record: RunRecord) -> RemoteRun:
         """Return the run for a viewer that is about to join."""
@@ -189,8 +187,8 @@ class RemoteRuns:
         await asyncio.gather(*(remote.viewers.wait_until_empty(DISCONNECT_DELAY) for remote in remotes))
         await asyncio.gather(*(remote.wait_for_update() for remote in remotes))
 
-    def _create(self, key: Key) -> RemoteRun:
+    def _create(self, key: RunKey) -> RemoteRun:
         return RemoteRun(self._store, key, self._name, self._seconds, partial(self._forget, key))
 
-    def _forget(self, key: Key) -> None:
+    def _forget(self, key: RunKey) -> None:
         self._all.pop(key, None)

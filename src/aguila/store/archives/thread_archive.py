@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from aguila.codec import encode_event
+from aguila.codec.json.bounded_floats import json_decoder
 from aguila.protocol import RunErrorEvent
 from aguila.store.encoding import size_of_details, to_milliseconds
 from aguila.store.records import Batch, Blob, InterruptRecord, RunRecord, ThreadSummary
@@ -103,7 +104,7 @@ class ThreadArchive(msgspec.Struct, frozen=True, kw_only=True):
         return _essence(self) == _essence(other)
 
     def check(self) -> None:
-        """Raise ``ValueError`` unless the numbers are gapless and every run is closed and in the log.
+        """Raise ``ValueError`` unless the numbers are gapless and the log consists of closed runs.
 
         Before the events of a compacted run there is a gap.
         """
@@ -115,12 +116,32 @@ class ThreadArchive(msgspec.Struct, frozen=True, kw_only=True):
             if not is_next or not batch.events:
                 raise ValueError(f"thread {self.thread_id!r}: event {number} is missing")
             number = batch.last + 1
+        expected = self.first
         for run in self.runs:
             record = run.record
             if record.is_running:
                 raise ValueError(f"thread {self.thread_id!r}: run {record.run_id!r} has no outcome")
-            if not self.first <= record.first <= record.last < number:
+            if record.first != expected or not record.first <= record.last < number:
                 raise ValueError(f"thread {self.thread_id!r}: events of run {record.run_id!r} are missing")
+            expected = record.last + 1
+        if expected != number:
+            raise ValueError(f"thread {self.thread_id!r}: event {expected} belongs to no run")
+        if len({run.record.run_id for run in self.runs}) < len(self.runs):
+            raise ValueError(f"thread {self.thread_id!r}: two runs have the same id")
+        for event in [event for batch in self.batches for event in batch.events]:
+            try:
+                _decode_type(event)
+            except (msgspec.DecodeError, UnicodeError):
+                raise ValueError(
+                    f"thread {self.thread_id!r}: an event is not an object, or its type is not a text"
+                ) from None
+
+
+class _Typed(msgspec.Struct):
+    type: str | None = None
+
+
+_decode_type = json_decoder(_Typed).decode
 
 
 class FileArchive(msgspec.Struct, frozen=True, kw_only=True):

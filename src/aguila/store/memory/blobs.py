@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator
 
 from aguila.store import refusals
 from aguila.store.archives.thread_archive import ArchivedFile, FileArchive
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.records import Blob
 from aguila.store.run_inputs import is_inline
 
@@ -20,7 +20,7 @@ class _File:
         self.blob = blob
         self.data = data
         self.is_kept = False
-        self.threads: set[Key] = set()
+        self.threads: set[ThreadKey] = set()
 
     def archive(self) -> ArchivedFile:
         """Return the file as an archive holds it."""
@@ -34,8 +34,8 @@ class Blobs:
         self.bytes = 0
         self.uploads = 0
         self._usage: dict[str, tuple[int, int]] = {}  # scope -> number of its uploads, bytes of its files
-        self._files: dict[Key, _File] = {}
-        self._held: dict[Key, set[str]] = {}  # thread -> its files; a file may be stored before its thread exists
+        self._files: dict[ThreadKey, _File] = {}
+        self._held: dict[ThreadKey, set[str]] = {}  # thread -> its files; a file may be stored before its thread exists
 
     def usage(self, scope: str) -> tuple[int, int]:
         """Return the number of uploads of a scope, and the bytes of all its files."""
@@ -85,22 +85,22 @@ class Blobs:
         for key in file.threads:
             self._held[key].discard(blob_id)
 
-    def bytes_held(self, threads: Iterable[Key]) -> int:
+    def bytes_held(self, threads: Iterable[ThreadKey]) -> int:
         """Return the total size of the files that these threads hold, each counted once."""
         held = {(key[0], blob_id) for key in threads for blob_id in self._held.get(key, ())}
         return sum(len(self._files[key].data) for key in held)
 
-    def without_thread(self, threads: Container[Key]) -> Iterator[tuple[str, Blob]]:
+    def without_thread(self, threads: Container[ThreadKey]) -> Iterator[tuple[str, Blob]]:
         """Iterate over (scope, file) of the files that none of these threads holds, oldest first."""
         for (scope, _), file in list(self._files.items()):
             if not any(key in threads for key in file.threads):
                 yield scope, file.blob
 
-    def has_files(self, thread: Key) -> bool:
+    def has_files(self, thread: ThreadKey) -> bool:
         """Return whether a thread holds files."""
         return bool(self._held.get(thread))
 
-    def release(self, thread: Key) -> None:
+    def release(self, thread: ThreadKey) -> None:
         """Remove the files of a removed thread, except those that other threads hold or that are kept."""
         scope = thread[0]
         for blob_id in self._held.pop(thread, ()):
@@ -112,12 +112,12 @@ class Blobs:
 
     # Archives
 
-    def archive(self, thread: Key) -> list[ArchivedFile]:
+    def archive(self, thread: ThreadKey) -> list[ArchivedFile]:
         """Return the files of a thread, ordered by their ids."""
         scope = thread[0]
         return [self._files[scope, blob_id].archive() for blob_id in sorted(self._held.get(thread, ()))]
 
-    def archive_rest(self, threads: Container[Key]) -> list[FileArchive]:
+    def archive_rest(self, threads: Container[ThreadKey]) -> list[FileArchive]:
         """Return each file that is held by a thread other than these, or by none."""
         found: list[FileArchive] = []
         for (scope, _), file in self._files.items():

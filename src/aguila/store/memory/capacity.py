@@ -9,7 +9,7 @@ from typing import TypeAlias
 from aguila.errors import StoreUnavailable
 from aguila.store import refusals
 from aguila.store.encoding import SMALL_RUN
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.memory.blobs import Blobs
 from aguila.store.memory.thread import Thread
 from aguila.store.memory.threads import Threads
@@ -33,7 +33,7 @@ class Capacity:
         *,
         max_bytes: int,
         max_threads: int,
-        on_removed: Callable[[Key], None],
+        on_removed: Callable[[ThreadKey], None],
     ) -> None:
         self._threads = threads
         self._blobs = blobs

@@ -12,7 +12,7 @@ from aguila.store.archives.thread_archive import (
     ThreadArchive,
     end_open_run,
 )
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.records import ThreadSummary
 
 
@@ -21,15 +21,15 @@ class MemorySnapshot(Snapshot):
 
     def __init__(
         self,
-        threads: dict[Key, ThreadArchive],
-        summaries: dict[Key, ThreadSummary],
+        threads: dict[ThreadKey, ThreadArchive],
+        summaries: dict[ThreadKey, ThreadSummary],
         rest: Sequence[FileArchive | RemovedThreads],
     ) -> None:
         self._threads = threads
         self._summaries = summaries
         self._rest = rest
 
-    async def threads(self) -> Sequence[Key]:
+    async def threads(self) -> Sequence[ThreadKey]:
         """See ``Snapshot``."""
         return list(self._threads)
 

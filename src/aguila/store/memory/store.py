@@ -13,7 +13,6 @@ from itertools import islice
 
 import msgspec
 
-from aguila.codec.json.large_strings import LARGE
 from aguila.errors import StaleLease, StoreError
 from aguila.store import refusals
 from aguila.store.archives.thread_archive import Archive, FileArchive, RemovedThreads, Snapshot, ThreadArchive
@@ -21,6 +20,7 @@ from aguila.store.base import Store
 from aguila.store.cursors import new_token
 from aguila.store.encoding import check_ids, hash_blob, size_of_events
 from aguila.store.feed import Feed
+from aguila.store.large_strings import HUGE
 from aguila.store.memory.blobs import Blobs
 from aguila.store.memory.capacity import Capacity
 from aguila.store.memory.snapshot import MemorySnapshot
@@ -116,10 +116,6 @@ class MemoryStore(Store):
             self._feed = None
             self._clear()
 
-    @property
-    def durability(self) -> None:
-        return None
-
     async def check(self) -> None:
         self._opened()
         self._capacity.check()
@@ -129,13 +125,13 @@ class MemoryStore(Store):
     def begin(self, new: NewRun) -> Awaitable[tuple[Lease, Batch]]:
         feed = self._opened()
         check_ids(new.scope, new.thread_id, new.run_id)
-        if len(new.input) > LARGE:
+        if len(new.input) > HUGE:
             return self._begin_large(new)
         done: asyncio.Future[tuple[Lease, Batch]] = feed.loop.create_future()
         try:
             done.set_result(self._begin(feed, new, cut_input(new.input)))
         except StoreError as error:
-            done.set_exception(error)
+            done.set_exception(error.with_traceback(None))  # its frames would hold this future, and with it the request
         return done
 
     async def _begin_large(self, new: NewRun) -> tuple[Lease, Batch]:
@@ -503,7 +499,7 @@ class MemoryStore(Store):
         thread_id: str | None = None,
         quotas: Quotas | None = None,
     ) -> Blob:
-        if len(data) > LARGE:
+        if len(data) > HUGE:
             blob_id = await asyncio.to_thread(hash_blob, scope, data, media_type, filename)
         else:
             blob_id = hash_blob(scope, data, media_type, filename)
@@ -590,6 +586,6 @@ class MemoryStore(Store):
 
 
 async def _cut(projection: RunProjection) -> CutProjection:
-    if projection.size > LARGE:
+    if projection.size > HUGE:
         return await asyncio.to_thread(cut_projection, projection)
     return cut_projection(projection)

@@ -16,7 +16,7 @@ from aguila.store.encoding import (
     size_of_events,
     to_milliseconds,
 )
-from aguila.store.feed import Key, cut
+from aguila.store.feed import ThreadKey, cut
 from aguila.store.memory.inputs import Inputs
 from aguila.store.records import (
     Batch,
@@ -35,7 +35,7 @@ _replace = msgspec.structs.replace
 class Thread(msgspec.Struct, eq=False):
     """A thread. ``runs`` is in the order they began; ``viewers`` and ``cancel`` belong to the open run."""
 
-    key: Key
+    key: ThreadKey
     agent: str
     created_at: float
     updated_at: float

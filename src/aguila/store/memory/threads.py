@@ -9,7 +9,7 @@ import msgspec
 
 from aguila.store.archives.thread_archive import ThreadArchive
 from aguila.store.encoding import hash_thread
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.memory.scope_index import ScopeIndex
 from aguila.store.memory.thread import Thread
 from aguila.store.records import Batch, InterruptRecord, MetadataFilter, RunEnd, RunRecord, ThreadUpdate
@@ -23,11 +23,11 @@ class Threads:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self._threads: dict[Key, Thread] = {}  # the last one was updated last
+        self._threads: dict[ThreadKey, Thread] = {}  # the last one was updated last
         self._scopes: defaultdict[str, ScopeIndex] = defaultdict(ScopeIndex)
         self._position = 0
         self._version = 0
-        self._raised: dict[Key, dict[str, None]] = {}  # (scope, interrupt) -> ids of its threads, the newest last
+        self._raised: dict[ThreadKey, dict[str, None]] = {}  # (scope, interrupt) -> ids of its threads, the newest last
         self._removed: dict[int, int] = {}  # hash of a removed thread -> its last number, the newest last
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class Threads:
         threads = self._raised.get((scope, interrupt_id))
         return None if threads is None else next(reversed(threads))
 
-    def add(self, key: Key, now: float, agent: str) -> Thread:
+    def add(self, key: ThreadKey, now: float, agent: str) -> Thread:
         """Create a thread."""
         # The number after the predecessor's last one is skipped: the last one may be a cursor.
         first = self._removed.pop(hash_thread(*key), -1) + 2 if self._removed else 1

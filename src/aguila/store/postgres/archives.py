@@ -22,7 +22,7 @@ from aguila.store.archives.thread_archive import (
 )
 from aguila.store.cursors import int_to_token, token_to_int
 from aguila.store.encoding import decode_row, encode_rows, hash_members, hash_thread, join_events
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.postgres import files, queries
 from aguila.store.postgres.database.connections import Database, outages_as_unavailable
 from aguila.store.postgres.inputs import decode_files, input_rows, stored_messages
@@ -100,7 +100,7 @@ class _Snapshot(Snapshot):
         self._db = db
         self._turn = asyncio.Lock()
 
-    async def threads(self) -> Sequence[Key]:
+    async def threads(self) -> Sequence[ThreadKey]:
         return [(row[0], row[1]) for row in await self._fetch(_THREADS)]
 
     async def summaries(self, scope: str, *, before: int | None = None, limit: int = 500) -> Sequence[ThreadSummary]:

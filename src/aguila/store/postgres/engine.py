@@ -16,7 +16,7 @@ from aguila.errors import StaleLease, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.columns import CANCEL
 from aguila.store.encoding import size_of_rows
-from aguila.store.feed import Feed, Key
+from aguila.store.feed import Feed, ThreadKey
 from aguila.store.polling import Poller
 from aguila.store.postgres import queries, thread_writes
 from aguila.store.postgres.appends import Append, Appends
@@ -110,7 +110,7 @@ class Engine:
         """The time of a test's clock; None for the database's clock."""
         return None if self._clock is None else self._clock()
 
-    def notify(self, keys: Iterable[Key], *, delay: float = 0.0) -> None:
+    def notify(self, keys: Iterable[ThreadKey], *, delay: float = 0.0) -> None:
         """Wake the readers of these threads in other processes, after ``delay`` seconds at the latest."""
         if self.wakeups is not None:
             self.wakeups.notify(keys, delay=delay)
@@ -157,7 +157,7 @@ class Engine:
     def _publish(self, item: Append, batch: Batch) -> None:
         self.feed.publish(item.lease, batch, size_of_rows(item.rows), ended=item.end is not None)
 
-    def _invalidate(self, keys: Sequence[Key]) -> None:
+    def _invalidate(self, keys: Sequence[ThreadKey]) -> None:
         """Invalidate some threads; without keys, all of them."""
         for key in keys or list(self.feed.channels):
             self.feed.invalidate(key)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any, Final
 
-from aguila.codec.json.buffer import PresizedBuffer
 from aguila.store import refusals
 from aguila.store.postgres import queries
 from aguila.store.postgres.database.connections import Database
@@ -128,7 +128,7 @@ async def read_range(database: Database, scope: str, blob_id: str, start: int, s
 
 async def read_parts(database: Database, db: Any, key: int, size: int) -> bytes:
     """Return the content of a file, within a transaction that sees one snapshot."""
-    content = PresizedBuffer(size)
+    content = BytesIO()
     for start in range(0, -(-size // PART), _AT_ONCE):
         for row in await db.fetch(database.sql(PARTS), key, start, start + _AT_ONCE):
             content.write(row[0])

@@ -10,7 +10,7 @@ from aguila.store import refusals
 from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
 from aguila.store.cursors import int_to_token
 from aguila.store.encoding import check_cursor, decode_row, encodable, hash_member, index_value, inside_compacted
-from aguila.store.feed import Key, cut
+from aguila.store.feed import ThreadKey, cut
 from aguila.store.polling import Stamps
 from aguila.store.postgres.database.connections import Database
 from aguila.store.records import (
@@ -321,7 +321,7 @@ async def find_run_thread(db: Database, scope: str, run_id: str) -> str | None:
     return None if row is None else row[0]
 
 
-async def read_stamps(db: Database, keys: Sequence[Key]) -> Stamps:
+async def read_stamps(db: Database, keys: Sequence[ThreadKey]) -> Stamps:
     """Return the state of each thread that a poll compares."""
     rows = await db.fetch(STAMPS, [scope for scope, _ in keys], [thread_id for _, thread_id in keys])
     return {(row[0], row[1]): tuple(row)[2:] for row in rows}

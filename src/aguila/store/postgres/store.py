@@ -15,7 +15,6 @@ from functools import partial
 from math import inf
 from typing import Any
 
-from aguila.codec.json.large_strings import LARGE
 from aguila.errors import NotFound, StaleLease
 from aguila.store import refusals
 from aguila.store.archives.thread_archive import Archive, Snapshot, ThreadArchive
@@ -23,6 +22,7 @@ from aguila.store.base import Store
 from aguila.store.columns import CANCEL
 from aguila.store.cursors import new_token, token_to_int
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows, to_milliseconds
+from aguila.store.large_strings import HUGE
 from aguila.store.locations import describe_postgres
 from aguila.store.postgres import archives, files, queries, thread_writes
 from aguila.store.postgres.begins import Beginning
@@ -36,7 +36,6 @@ from aguila.store.records import (
     Batch,
     Blob,
     CancelRequest,
-    Durability,
     InterruptRecord,
     Lease,
     MetadataFilter,
@@ -125,10 +124,6 @@ class PostgresStore(Store):
     def location(self) -> str:
         return describe_postgres(self._dsn, self._schema)
 
-    @property
-    def durability(self) -> Durability:
-        return "power"  # with the default synchronous_commit = on
-
     async def migrate(self) -> tuple[int, int]:
         """Create or upgrade the schema; return its version before and after. Raises ``StoreUnavailable``."""
         return await self.make_database().migrate()
@@ -160,7 +155,7 @@ class PostgresStore(Store):
         engine = self._engine.get()
         check_ids(new.scope, new.thread_id, new.run_id)
         rows = encode_rows(new.events)
-        parts = await asyncio.to_thread(cut_input, new.input) if len(new.input) > LARGE else cut_input(new.input)
+        parts = await asyncio.to_thread(cut_input, new.input) if len(new.input) > HUGE else cut_input(new.input)
         begun = await engine.begins.begin(Beginning(new, rows, parts))
         lease = new.lease
         batch = Batch(begun.before + 1, tuple(new.events), to_milliseconds(begun.at), lease.token)
@@ -492,6 +487,6 @@ class PostgresStore(Store):
 
 
 async def _cut(projection: RunProjection) -> CutProjection:
-    if projection.size > LARGE:
+    if projection.size > HUGE:
         return await asyncio.to_thread(cut_projection, projection)
     return cut_projection(projection)

@@ -11,7 +11,7 @@ from typing import Any
 from aguila.store import refusals
 from aguila.store.columns import CANCEL
 from aguila.store.encoding import SMALL_RUN, hash_thread
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.postgres import files, queries
 from aguila.store.postgres.appends import update_values
 from aguila.store.postgres.database.connections import Database
@@ -131,7 +131,7 @@ async def empty_trash(db: Database) -> None:
         pass
 
 
-async def prune(db: Database, now: float | None, retention: Retention) -> Sequence[Key]:
+async def prune(db: Database, now: float | None, retention: Retention) -> Sequence[ThreadKey]:
     """Remove threads without an open run and files without a thread, oldest first; return the removed threads.
 
     Each is removed in a transaction of its own, which blocks no other session.
@@ -146,7 +146,7 @@ async def prune(db: Database, now: float | None, retention: Retention) -> Sequen
     counts = Counter(row[1] for row in threads)
     for row in (*threads, *loose):
         stored[row[1]] += row[3]
-    removed: list[Key] = []
+    removed: list[ThreadKey] = []
     for updated_at, scope, thread_id, size, is_running, blob_id in merge(threads, loose, key=itemgetter(0)):
         left = 0 if thread_id is None else counts[scope]
         if is_running or not retention.is_exceeded(age=at_time - updated_at, size=stored[scope], threads=left):

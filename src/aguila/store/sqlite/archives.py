@@ -20,7 +20,7 @@ from aguila.store.archives.thread_archive import (
     end_open_run,
 )
 from aguila.store.encoding import decode_row, encode_rows, join_events, size_of_rows
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.records import Batch, ThreadSummary
 from aguila.store.run_inputs import StoredJSON
 from aguila.store.sqlite import queries, run_writes, thread_writes
@@ -67,7 +67,7 @@ class _FileSnapshot(Snapshot):
                     raise
                 raise unavailable(error) from error
 
-    async def threads(self) -> Sequence[Key]:
+    async def threads(self) -> Sequence[ThreadKey]:
         return await self.read(_list_threads)
 
     async def summaries(self, scope: str, *, before: int | None = None, limit: int = 500) -> Sequence[ThreadSummary]:
@@ -86,7 +86,7 @@ class _FileSnapshot(Snapshot):
         )
 
 
-def _list_threads(db: sqlite3.Connection) -> Sequence[Key]:
+def _list_threads(db: sqlite3.Connection) -> Sequence[ThreadKey]:
     return db.execute("SELECT scope, thread_id FROM threads ORDER BY scope, touched").fetchall()
 
 

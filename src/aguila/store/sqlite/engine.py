@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from aguila.store.cursors import new_token
-from aguila.store.feed import Feed, Key
+from aguila.store.feed import Feed, ThreadKey
 from aguila.store.polling import Poller, Stamps
 from aguila.store.sqlite import queries, thread_writes
 from aguila.store.sqlite.database.checkpoint import Checkpointer
@@ -117,7 +117,7 @@ class Engine:
     def write(
         self,
         operation: Callable[[sqlite3.Connection], T],
-        changed: Sequence[Key] = (),
+        changed: Sequence[ThreadKey] = (),
         after: Callable[[T], None] | None = None,
         *,
         frees_pages: bool = False,
@@ -132,7 +132,7 @@ class Engine:
 
     # Changes of other processes
 
-    def _invalidate(self, keys: Sequence[Key]) -> None:
+    def _invalidate(self, keys: Sequence[ThreadKey]) -> None:
         """Invalidate some threads; without keys, all of them."""
         for key in keys or list(self.feed.channels):
             self.feed.invalidate(key)
@@ -148,11 +148,11 @@ class Engine:
         version, _ = await self.compute(self._find_changes, None, ())
         return version
 
-    async def _read_stamps(self, keys: Sequence[Key]) -> Stamps | None:
+    async def _read_stamps(self, keys: Sequence[ThreadKey]) -> Stamps | None:
         self._polled_version, stamps = await self.compute(self._find_changes, self._polled_version, keys)
         return stamps
 
-    def _find_changes(self, version: str | None, keys: Sequence[Key]) -> tuple[str, Stamps | None]:
+    def _find_changes(self, version: str | None, keys: Sequence[ThreadKey]) -> tuple[str, Stamps | None]:
         """Return the version of the file and, if it is not ``version``, the stamps of the threads."""
         with self._poll_lock:
             try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from aguila.store import refusals
 from aguila.store.columns import CANCEL, CANCEL_REQUESTS, READ_BYTES
 from aguila.store.encoding import check_cursor, decode_row, encodable, index_value, inside_compacted
-from aguila.store.feed import Key, cut
+from aguila.store.feed import ThreadKey, cut
 from aguila.store.records import (
     DEFAULT_AGENT,
     RECENT_THREADS,
@@ -386,12 +386,12 @@ def _blob(row: Sequence[Any]) -> Blob:
     return Blob(blob_id=row[0], media_type=row[1], filename=row[2], size=row[3], created_at=row[4])
 
 
-def read_stamps(db: sqlite3.Connection, keys: Sequence[Key]) -> dict[Key, tuple[Any, ...]]:
+def read_stamps(db: sqlite3.Connection, keys: Sequence[ThreadKey]) -> dict[ThreadKey, tuple[Any, ...]]:
     """Return the state of each thread that a poll compares: last, first, and run id, epoch, owner, cancel request.
 
     ``first`` differs between a removed thread and a new one with the same id.
     """
-    found: dict[Key, tuple[Any, ...]] = {}
+    found: dict[ThreadKey, tuple[Any, ...]] = {}
     for key in keys:
         row = db.execute(
             """

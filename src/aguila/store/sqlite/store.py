@@ -19,13 +19,13 @@ from math import inf
 from pathlib import Path
 from typing import TypeVar
 
-from aguila.codec.json.large_strings import LARGE
 from aguila.errors import NotFound, StaleLease, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.archives.thread_archive import Archive, Snapshot, ThreadArchive
 from aguila.store.base import Store
 from aguila.store.encoding import check_ids, encode_rows, hash_blob, join_events, size_of_rows
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
+from aguila.store.large_strings import HUGE
 from aguila.store.records import (
     Batch,
     Blob,
@@ -101,7 +101,6 @@ class SQLiteStore(Store):
             readers=readers,
             syncs_commits=durability == "power",
         )
-        self._durability: Durability = durability
         self._clock = clock
         self._monotonic = monotonic
         self._locks = OwnerLocks(self.path)
@@ -127,10 +126,6 @@ class SQLiteStore(Store):
         return engine
 
     @property
-    def durability(self) -> Durability:
-        return self._durability
-
-    @property
     def wrote_at(self) -> float:
         engine = self._engine.current
         return -inf if engine is None else engine.writer.wrote_at
@@ -143,7 +138,7 @@ class SQLiteStore(Store):
     def begin(self, new: NewRun) -> Awaitable[tuple[Lease, Batch]]:
         engine = self._engine.get()
         check_ids(new.scope, new.thread_id, new.run_id)
-        if len(new.input) > LARGE:
+        if len(new.input) > HUGE:
             return self._begin_large(engine, new)
         return self._begin(engine, new, cut_input(new.input))
 
@@ -316,7 +311,7 @@ class SQLiteStore(Store):
 
     async def prune(self, retention: Retention) -> int:
         engine = self._engine.get()
-        removed: list[Key] = []
+        removed: list[ThreadKey] = []
 
         def remove(db: sqlite3.Connection) -> int:
             removed[:] = thread_writes.prune(db, self._clock(), retention)
@@ -347,7 +342,7 @@ class SQLiteStore(Store):
         )
 
     async def _cut(self, projection: RunProjection) -> CutProjection:
-        if projection.size > LARGE:
+        if projection.size > HUGE:
             return await self._engine.get().compute(cut_projection, projection)
         return cut_projection(projection)
 

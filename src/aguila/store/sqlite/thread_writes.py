@@ -13,7 +13,7 @@ from msgspec import UNSET
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import refusals
 from aguila.store.encoding import SMALL_RUN, hash_thread, list_members, size_of_details
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.records import Blob, Quotas, Retention, RunRecord, ThreadSummary, ThreadUpdate, Usage
 from aguila.store.sqlite import queries
 from aguila.store.sqlite.database.large_values import insert
@@ -70,7 +70,7 @@ def delete_thread(db: sqlite3.Connection, scope: str, thread_id: str) -> None:
     remove_thread(db, key, scope, thread_id)
 
 
-def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[Key]:
+def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[ThreadKey]:
     """Remove threads without an open run and files without a thread, oldest first; return the removed threads."""
     threads = db.execute(
         """
@@ -92,7 +92,7 @@ def prune(db: sqlite3.Connection, now: float, retention: Retention) -> Sequence[
     left = Counter(row[2] for row in threads)
     for _, _, scope, _, size, _ in (*threads, *files):
         stored[scope] += size
-    removed: list[Key] = []
+    removed: list[ThreadKey] = []
     for updated_at, key, scope, thread_id, size, running in merge(threads, files, key=itemgetter(0)):
         if running is not None:
             continue

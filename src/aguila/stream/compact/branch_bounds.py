@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from aguila.codec.notices import Notice
+from aguila.codec.notices import ignore_notice
 from aguila.protocol import (
     ActivitySnapshotEvent,
     AssistantMessage,
@@ -69,7 +69,7 @@ def find_branches(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
 
 def _find_positions(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
     branches: list[RunBranch] = []
-    tree = RunTree(warn=_ignore)
+    tree = RunTree(warn=ignore_notice)
     first = 0
     for index, events in enumerate(runs):
         start = events[0]
@@ -86,10 +86,6 @@ def _find_positions(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
         if parent is not None:
             branches[parent].children.append(index)
     return branches
-
-
-def _ignore(notice: Notice) -> None:
-    """Drop a notice: the readers of the log report it."""
 
 
 class _Change:

@@ -23,7 +23,7 @@ _NO_LIMIT = 1 << 62
 _MAX_ALIGN_PAIRS = 1 << 16
 """Limit on the pairs of equal elements that the alignment of two lists compares, if elements repeat."""
 
-_SLICE = 64
+_STRIDE = 64
 """Number of list elements that are compared at once, by their encoding."""
 
 _ENCODE_BUDGET = 64
@@ -137,17 +137,17 @@ class _Diff:
 
     def compare_arrays(self, old: list[Any], new: list[Any], path: str) -> None:
         start, old_end, new_end = 0, len(old), len(new)
-        while start + _SLICE <= min(old_end, new_end) and self.is_same(
-            old[start : start + _SLICE], new[start : start + _SLICE]
+        while start + _STRIDE <= min(old_end, new_end) and self.is_same(
+            old[start : start + _STRIDE], new[start : start + _STRIDE]
         ):
-            start += _SLICE
+            start += _STRIDE
         while start < min(old_end, new_end) and self.is_same(old[start], new[start]):
             start += 1
-        while start + _SLICE <= min(old_end, new_end) and self.is_same(
-            old[old_end - _SLICE : old_end], new[new_end - _SLICE : new_end]
+        while start + _STRIDE <= min(old_end, new_end) and self.is_same(
+            old[old_end - _STRIDE : old_end], new[new_end - _STRIDE : new_end]
         ):
-            old_end -= _SLICE
-            new_end -= _SLICE
+            old_end -= _STRIDE
+            new_end -= _STRIDE
         while start < min(old_end, new_end) and self.is_same(old[old_end - 1], new[new_end - 1]):
             old_end -= 1
             new_end -= 1

@@ -1,5 +1,5 @@
 """Apply events to a conversation: ``Reducer`` and ``reduce``."""
 
-from aguila.stream.reducer.reducer import HANDLERS, Reducer, reduce
+from aguila.stream.reducer.reducer import Reducer, reduce
 
-__all__ = ["HANDLERS", "Reducer", "reduce"]
+__all__ = ["Reducer", "reduce"]

@@ -139,7 +139,7 @@ class Reducer:
         Raises TypeError for a chunk, which has to be expanded first (CHK-1), and for an object that is not an event.
         """
         try:
-            handle = HANDLERS[event.__class__]
+            handle = self.handlers[event.__class__]
         except KeyError:
             raise event_type_error(event) from None
         handle(self, event)
@@ -215,11 +215,6 @@ class Reducer:
         """Return the role of the message with this id, or None if there is none."""
         builder = self._by_id.get(message_id)
         return None if builder is None else builder.role
-
-    def find_text_builder(self, message_id: str) -> MessageBuilder | None:
-        """Return the builder of this message if it takes text. While it ``is_dirty``, ``deltas`` may be appended to."""
-        builder = self._by_id.get(message_id)
-        return None if builder is None or builder.role == "activity" else builder
 
     @property
     def conversation(self) -> Conversation:
@@ -486,9 +481,6 @@ class Reducer:
         CustomEvent: _ignore,
     }
     """The method that applies each event."""
-
-
-HANDLERS = Reducer.handlers  # a global, so that the lookup per event needs no attribute access
 
 
 def reduce(

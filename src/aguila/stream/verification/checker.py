@@ -16,7 +16,6 @@ from aguila.codec.compat import Level as Compat
 from aguila.codec.notices import Notice
 from aguila.errors import DecodeError, ProtocolError, SequenceError, rule_help
 from aguila.protocol import Event, Message, RunStartedEvent
-from aguila.protocol.legacy import MetaEvent
 from aguila.stream import ChunkExpander, Conversation, Reducer, Verifier
 from aguila.stream.consumer import Raw
 from aguila.stream.verification.rule_texts import RULE_TEXTS
@@ -121,8 +120,7 @@ class StreamChecker:
             if notice is not None and notice.rule == "VER-7":  # an invalid version is another rule (VER-3)
                 self._add("note", notice.rule, notice.message, str(event.type), notice.path)
         for expanded in self._expander.feed(event):
-            # META, a retired event, is legal outside a run and unknown to the verifier.
-            if expanded.__class__ is not MetaEvent and not self._verify(expanded):
+            if not self._verify(expanded):
                 self._reducer.feed(expanded)
 
     def _verify(self, event: Event | None) -> bool:

@@ -31,6 +31,7 @@ from aguila.protocol import (
     ToolCallResultEvent,
     ToolCallStartEvent,
 )
+from aguila.protocol.legacy import MetaEvent
 from aguila.stream.type_errors import EVENT_CLASSES, event_type_error
 from aguila.stream.verification.owners import ItemOwners
 from aguila.stream.verification.producer_rules import ProducerRules
@@ -58,7 +59,7 @@ End = Literal["finished", "truncated"]
 MAX_OPEN_ITEMS: Final = 1_000
 """How many items of one kind may be open at once in a run."""
 
-_Key = str | tuple[Owner, str]
+_ItemId = str | tuple[Owner, str]
 _Opened = tuple[Owner, int]  # the tag of the opening event, and its index in the stream
 _NOT_OPEN: _Opened = (None, -1)
 _Handler = Callable[["Verifier", Any], None]
@@ -111,7 +112,7 @@ class Verifier:
         self._collect = collect
         self._producer_rules = ProducerRules() if producer else None
         # An item gets its dict when it is first used: most runs use few of them, and idle runs none.
-        self._open: defaultdict[Item, dict[_Key, _Opened]] = defaultdict(dict)
+        self._open: defaultdict[Item, dict[_ItemId, _Opened]] = defaultdict(dict)
         self._ended_subagents: dict[str, None] = {}  # subagents of this run
         self._owners = ItemOwners()
         self._enter(RunState.NEW)
@@ -125,14 +126,6 @@ class Verifier:
         # boundary events. A delta costs this lookup and its own check.
         self._handlers.get(event.__class__, self._default_handler)(self, event)
         self.index += 1
-
-    @property
-    def handlers(self) -> tuple[Mapping[type[Any], _Handler], _Handler]:
-        """The checks by event class, and the check for all other classes. Valid until a run starts or ends.
-
-        For a caller that feeds many events at once and wants to save the call of ``feed``. It has to count ``index``.
-        """
-        return self._handlers, self._default_handler
 
     def close(self) -> End:
         """End the stream, and return whether its last run had ended.
@@ -345,7 +338,7 @@ class Verifier:
         self._check_producer(event)
         active[item_id] = (None, self.index)
 
-    def _check_open_count(self, opened: Mapping[_Key, _Opened], event: Event) -> None:
+    def _check_open_count(self, opened: Mapping[_ItemId, _Opened], event: Event) -> None:
         """Refuse an item if very many of its kind are open: their end takes one event each, all at once."""
         if len(opened) >= MAX_OPEN_ITEMS:
             text = f"{MAX_OPEN_ITEMS} items of this kind are open; close some of them first"
@@ -382,7 +375,7 @@ class Verifier:
 
         return close_item
 
-    def _report_double_open(self, item: Item, key: _Key, event: Event) -> None:
+    def _report_double_open(self, item: Item, key: _ItemId, event: Event) -> None:
         self._report(
             item.double_open,
             f"{event.type} for {item.noun} {_describe_key(key)}, which is already open;"
@@ -390,7 +383,7 @@ class Verifier:
             event,
         )
 
-    def _report_not_open(self, item: Item, key: _Key, event: Event) -> None:
+    def _report_not_open(self, item: Item, key: _ItemId, event: Event) -> None:
         if item is STEP and isinstance(key, tuple):
             others = [describe_owner(owner) for owner, name in self._open[STEP] if name == key[1]]  # type: ignore[misc]
             if others:
@@ -440,6 +433,7 @@ class Verifier:
         RunStartedEvent: _start_run,
         RunFinishedEvent: _finish_run,
         RunErrorEvent: _fail_run,
+        MetaEvent: lambda self, event: None,  # retired; it may occur anywhere
     }
 
     @staticmethod
@@ -468,7 +462,7 @@ def _raise_type_error(v: Verifier, event: Any) -> None:
     raise event_type_error(event)
 
 
-def _describe_key(key: _Key) -> str:
+def _describe_key(key: _ItemId) -> str:
     return repr(key) if isinstance(key, str) else f"{key[1]!r} of {describe_owner(key[0])}"
 
 

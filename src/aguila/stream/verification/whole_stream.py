@@ -38,8 +38,7 @@ def verify(events: Iterable[Event | MetaEvent], *, producer: bool = False, colle
             verifier.findings.append(error)
             continue
         for part in expanded:
-            if part.__class__ is not MetaEvent:
-                verifier.index = index
-                verifier.feed(part)
+            verifier.index = index
+            verifier.feed(part)
     verifier.index = index + 1
     return Verdict(verifier.close(), verifier.findings)

@@ -83,7 +83,8 @@ class RunWriter:
         self._expander = ChunkExpander()
         if state is None:
             state = {} if input is None or input.state is None else input.state
-        self._state = copy_json(state)
+        self.state: Any = copy_json(state)
+        """The state that was last sent. Do not change it in place."""
         self._patches = PatchLimit(max_size)
         self._prepared: tuple[Event, Any] | None = None  # a state event, and a copy of its state or patch
 
@@ -126,14 +127,9 @@ class RunWriter:
         """The ids of the last text message and of the message of the last tool call, if they exist."""
         return self._producer_rules.last_messages
 
-    @property
-    def state(self) -> Any:
-        """The state that was last sent. Do not change it in place."""
-        return self._state
-
     def assume_state(self, state: Any) -> None:
         """Set the state that the client has, without sending it: later changes are compared with it."""
-        self._state = copy_json(state)
+        self.state = copy_json(state)
 
     # Run boundaries
 
@@ -210,7 +206,7 @@ class RunWriter:
                 self._prepared = (event, copy_json(event.snapshot))
                 return
             delta = copy_json(event.delta)
-            self._patches.prepare(self._state, delta)
+            self._patches.prepare(self.state, delta)
             self._prepared = (event, delta)
 
     # State
@@ -220,7 +216,7 @@ class RunWriter:
 
         Raises ``EncodeError`` if the new state is not JSON.
         """
-        patch: list[Any] = [*make_patch(self._state, state)]
+        patch: list[Any] = [*make_patch(self.state, state)]
         try:
             for operation in patch:
                 if "value" in operation:
@@ -235,7 +231,7 @@ class RunWriter:
             event = StateSnapshotEvent(snapshot=snapshot, subagent_run_id=subagent, metadata=metadata)
             return self._send_state(event, snapshot)
         return self._send_state(
-            StateDeltaEvent(delta=patch, subagent_run_id=subagent, metadata=metadata), apply_patch(self._state, patch)
+            StateDeltaEvent(delta=patch, subagent_run_id=subagent, metadata=metadata), apply_patch(self.state, patch)
         )
 
     def patch_state(
@@ -273,13 +269,13 @@ class RunWriter:
             _raise_illegal(error)
 
     def write(self, event: Event) -> Events:
-        """Write one event, after the ends of the chunked items that it ends. If it is refused, none of them is written.
+        """Write one event that neither starts or ends a run nor changes the state.
 
-        Faster than ``emit``, for events that do not start or end a run and do not change the state.
+        The ends of the chunked items that it ends come first. If the event is refused, none of them is written.
         """
         verifier = self._verifier
         if event.__class__ in _DELTAS and self._now is None and not self._expander.lanes:
-            # Almost every event of a run: nothing to expand, no timestamp, nothing to undo. 0.4 instead of 1.1 us.
+            # Almost every event: nothing to expand, no timestamp, nothing to undo. For "serve, memory, hot source", 6x.
             try:
                 verifier.feed(event)
             except SequenceError as error:
@@ -385,7 +381,7 @@ class RunWriter:
 
     def _apply_to_state(self, patch: Sequence[Any]) -> Any:
         try:
-            return self._patches.apply_patch(self._state, patch)
+            return self._patches.apply_patch(self.state, patch)
         except PatchError as error:
             if error.rule == "SNAP-8":
                 raise IllegalStep(f"the patch is malformed: {error}", rule="SNAP-8") from error
@@ -407,7 +403,7 @@ class RunWriter:
 
     def _emit_state(self, event: Event, state: Any) -> Events:
         written = self.write(event)
-        self._state = state
+        self.state = state
         return written
 
     def _send_state(self, event: Event, state: Any) -> Events:
@@ -417,7 +413,7 @@ class RunWriter:
         and the agent cannot know that its next chunk would have to repeat the id.
         """
         self._verify(event := self._add_timestamp(event))
-        self._state = state
+        self.state = state
         return [event]
 
     _emitters: ClassVar[dict[type[Any], Callable[[RunWriter, Any], Events]]] = {

@@ -25,10 +25,10 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.errors import Rejected
-from aguila.server.history.client_history.agent_input import PreparedInput, prepare_input
-from aguila.server.history.projection import Projections
-from aguila.server.settings import Settings
+from aguila.server.config.errors import Rejected
+from aguila.server.config.options import Settings, Trust
+from aguila.server.threads.client.agent_input import PreparedInput, prepare_input
+from aguila.server.threads.projection import Projections
 from aguila.store import MemoryStore, Store
 
 pytestmark = pytest.mark.anyio
@@ -278,7 +278,9 @@ async def test_instructions_of_a_client_are_kept_from_the_agent_with_a_notice(op
 
 @pytest.mark.parametrize("history", ["client", "server"])
 async def test_they_pass_if_they_are_allowed(open_store: Store, history: Any) -> None:
-    prepared = await seen(open_store, agent_input("r1", *INSTRUCTIONS, user("u1")), history, allow_system_messages=True)
+    prepared = await seen(
+        open_store, agent_input("r1", *INSTRUCTIONS, user("u1")), history, trust=Trust(system_messages=True)
+    )
     assert ids(prepared) == ["s1", "d1", "u1"]
     assert prepared.notices == []
 
@@ -286,7 +288,7 @@ async def test_they_pass_if_they_are_allowed(open_store: Store, history: Any) ->
 async def test_the_server_does_not_supply_a_clients_instructions_later_either(open_store: Store) -> None:
     await write_run(open_store, agent_input("r1", *INSTRUCTIONS, user("u1")))
     assert ids(await seen(open_store, agent_input("r2", user("u2")))) == ["u1", "u2"]
-    allowed = await seen(open_store, agent_input("r2", user("u2")), allow_system_messages=True)
+    allowed = await seen(open_store, agent_input("r2", user("u2")), trust=Trust(system_messages=True))
     assert ids(allowed) == ["s1", "d1", "u1", "u2"]
 
 

@@ -15,6 +15,7 @@ from waiting import wait_until
 
 from aguila import App
 from aguila.codec import decode, encode
+from aguila.server import Trust
 from aguila.store import SQLiteStore
 from aguila.stream import Lineage
 
@@ -54,7 +55,7 @@ def turn(server: Any, run_id: str, before: list[Json], *new: Json, **more: Any) 
 
 def count_admitted(app: App) -> int:
     assert app._service is not None
-    return app._service.runs.capacity.total
+    return app._service.runs.admission.total
 
 
 def parents(server: Any) -> dict[str, str | None]:
@@ -112,7 +113,7 @@ def test_the_agent_the_routes_and_the_lineage_see_the_branch_of_a_cut_history(
 def test_a_history_that_is_not_cut_continues_the_latest_run(store: Any, history: Any) -> None:
     agent = Seen()
     system = {"id": "s", "role": "system", "content": "Be nice."}
-    with serving(App(agent, store=store, history=history, allow_system_messages=True)) as server:
+    with serving(App(agent, store=store, history=history, trust=Trust(system_messages=True))) as server:
         first = turn(server, "r1", [system], user_json("u1", "one"))
         whole = turn(server, "r2", first, user_json("u2", "two"))
         turn(server, "r3", whole[3:], user_json("u3", "a trimmed head"))

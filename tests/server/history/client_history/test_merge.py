@@ -24,7 +24,7 @@ from aguila.protocol import (
     ToolMessage,
     replace,
 )
-from aguila.server.history.projection import Projections
+from aguila.server.threads.projection import Projections
 from aguila.store import MemoryStore, Store
 from aguila.stream import reduce
 

@@ -8,6 +8,7 @@ import pytest
 from serving import serving, text_of
 
 from aguila import App
+from aguila.server import Sends
 from aguila.store import SQLiteStore
 
 
@@ -97,7 +98,7 @@ def test_the_agent_and_the_echo_have_the_ids_that_the_thread_has(history: Any) -
         seen.extend(message.id for message in run.messages)
         yield "ok"
 
-    with serving(App(agent, history=history, echo_input=True)) as server:
+    with serving(App(agent, history=history, sends=Sends(echo_input=True))) as server:
         started = server.events(messages=[message_without_id("one")], protocolVersion=...)[0]
         held = server.get("/threads/thread").json()["messages"][0]["id"]
         assert seen == [held] == [message["id"] for message in started["input"]["messages"]]

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from stores.stored_threads import SCOPE, agent_input, write_run
 
-from aguila.server.errors import Rejected
-from aguila.server.files import file_response, receive_upload, resolve_file
-from aguila.server.http.body_limits import BodyBudget, Reservation
-from aguila.server.limits import Limits
-from aguila.server.request import Request
+from aguila.server.config.errors import Rejected
+from aguila.server.config.limits import Limits
+from aguila.server.http.budget import BodyBudget, Reservation
+from aguila.server.http.downloads import file_response
+from aguila.server.http.request import Request
+from aguila.server.http.uploads import receive_upload
+from aguila.server.threads.files import resolve_file
 from aguila.store import Blob, Store
 
 pytestmark = pytest.mark.anyio
@@ -48,11 +50,9 @@ async def upload(
     async def receive() -> Any:
         return next(waiting)
 
-    with Reservation(BodyBudget(limits.at_once)) as reservation:
-        request = Request(asgi, "/files")
-        return await receive_upload(
-            request, receive, store=store, scope=SCOPE, limits=limits, reservation=reservation, count=count
-        )
+    request = Request({"type": "http", **asgi})
+    request.receive, request.reservation = receive, Reservation(BodyBudget(limits.buffered))
+    return await receive_upload(request, store=store, scope=SCOPE, limits=limits, count=count)
 
 
 async def refusal(store: Store, *args: Any, **options: Any) -> tuple[int, str]:
@@ -224,7 +224,9 @@ async def test_an_upload_that_is_broken_off_stores_nothing(open_store: Store) ->
 
 def file_request(method: str = "GET", **headers: str) -> Request:
     named = [(name.replace("_", "-").encode(), value.encode()) for name, value in headers.items()]
-    return Request({"method": method, "headers": named}, "/files/abc")
+    request = Request({"type": "http", "method": method, "headers": named})
+    request.method = method
+    return request
 
 
 def download(data: bytes, request: Request) -> tuple[int, dict[str, str], bytes]:

@@ -15,7 +15,7 @@ from aguila import App
 from aguila.cli.replay import Replay
 from aguila.client.recordings import RecordedEvent, RecordedRun
 from aguila.frameworks import upstream
-from aguila.server.access.authentication import ANONYMOUS
+from aguila.server.http.access import ANONYMOUS
 from aguila.store import NewRun, SQLiteStore
 from aguila.store.records import RunEnd
 from aguila.stream.verification.rule_texts import RULE_TEXTS

@@ -19,7 +19,7 @@ from waiting import wait_until
 from aguila import App
 from aguila.codec import decode, encode
 from aguila.errors import StoreUnavailable
-from aguila.server import Limits, Request
+from aguila.server import Limits, Quota, Request, Sends, Timing
 from aguila.server.runs import maintenance
 from aguila.store import MemoryStore, Retention, ThreadSummary
 from aguila.stream import Lineage
@@ -60,7 +60,9 @@ def test_a_run_is_compacted_some_time_after_its_end(store: Any, monkeypatch: pyt
             yield f"{number} "
 
     retention = Retention(compact_after=0.0)
-    with serving(App(agent, store=store, retention=retention, lease=0.5, merge_deltas=False)) as server:
+    with serving(
+        App(agent, store=store, retention=retention, timing=Timing(lease=0.5), sends=Sends(merge_deltas=False))
+    ) as server:
         server.events(run_id="r1", messages=[user_json("u1", "Hello")])
         before = server.get("/threads/thread").json()
         route = "/threads/thread/runs/r1/events?protocolVersion=1.1"
@@ -272,7 +274,7 @@ def test_the_agent_the_routes_and_the_lineage_see_one_branch(store: Any, sends: 
         await run.say(f"answer of {run.run_id}")
 
     history = "client" if sends == "branch" else "server"
-    with serving(App(agent, store=store, history=history, echo_input=True)) as server:
+    with serving(App(agent, store=store, history=history, sends=Sends(echo_input=True))) as server:
         branches: dict[str, list[dict[str, Any]]] = {}
         everything: list[dict[str, Any]] = []
         for number in range(8):
@@ -536,7 +538,7 @@ async def test_a_page_of_large_metadata_does_not_block_the_event_loop(store: Any
 @pytest.mark.postgres
 def test_metadata_is_checked_against_the_quotas_with_its_index(store: Any) -> None:
     large = {"metadata": {"text": "x" * 16_000}}
-    limits = Limits(bytes_per_scope=70_000)  # 16 KB count three times
+    limits = Limits(per_scope=Quota(bytes=70_000))  # 16 KB count three times
     with serving(App(echo, store=store, allow_anonymous=True, limits=limits)) as server:
         for number in range(3):
             server.events(thread_id=f"t{number}", run_id="r")

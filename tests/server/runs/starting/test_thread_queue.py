@@ -12,14 +12,15 @@ from typing import Any
 
 import pytest
 from serving import Background, Gate, Held, run_input, serving, types
-from waiting import let_tasks_run, wait_until
+from waiting import let_tasks_run, wait_until, wait_until_async
 
 from aguila import App
+from aguila.errors import NotFound
 from aguila.protocol import RunAgentInput
 from aguila.server import Limits
-from aguila.server.errors import Disconnected
-from aguila.server.runs.starting.start_request import StartRequest, StartResult
-from aguila.server.runs.starting.thread_queue import ThreadQueues
+from aguila.server.config.errors import Disconnected
+from aguila.server.runs.start_request import StartRequest
+from aguila.server.runs.turns import Turns
 from aguila.store import MemoryStore
 
 pytestmark = pytest.mark.anyio
@@ -89,88 +90,95 @@ def test_busy_queue_runs_one_after_the_other_in_order(store: Any) -> None:
 async def test_a_queue_keeps_its_order_when_one_more_comes_just_after_a_turn_has_ended() -> None:
     store = MemoryStore()
     await store.open()
-    queues, order, released = ThreadQueues(store), list[str](), list[None]()
-    gate = asyncio.Event()
+    turns, order, gate = Turns(store), list[str](), asyncio.Event()
 
-    async def start(asked: StartRequest) -> StartResult:
-        if asked.input.run_id == "first":
-            await gate.wait()
-        order.append(asked.input.run_id)
-        await asyncio.sleep(0)
-        return StartResult()
+    async def take(run_id: str) -> None:
+        sent = RunAgentInput(thread_id="t", run_id=run_id, messages=[])
+        async with turns.turn(StartRequest(input=sent, body=b"", scope="a")):
+            if run_id == "first":
+                await gate.wait()
+            order.append(run_id)
+            await asyncio.sleep(0)
 
-    def take(run_id: str) -> asyncio.Task[StartResult]:
-        asked = StartRequest(input=RunAgentInput(thread_id="t", run_id=run_id, messages=[]), body=b"", scope="a")
-        return asyncio.create_task(queues.start_in_turn(asked, start, lambda: released.append(None)))
-
-    tasks = [take("first"), take("second"), take("third")]
+    tasks = [asyncio.create_task(take(run_id)) for run_id in ("first", "second", "third", "leaves")]
     await let_tasks_run()
+    tasks.pop().cancel()
     gate.set()
     for number in range(20):
-        tasks.append(take(f"late {number:02}"))
+        tasks.append(asyncio.create_task(take(f"late {number:02}")))
         await asyncio.sleep(0)
     await asyncio.gather(*tasks)
-    assert not queues.is_busy("a", "t")
+    assert not turns.queues
     assert order == ["first", "second", "third", *(f"late {number:02}" for number in range(20))]
-    assert len(released) == len(order)  # since no result has a run
     await store.close()
 
 
-async def test_a_request_that_is_cancelled_as_it_joins_the_queue_is_released() -> None:
-    store = MemoryStore()
-    await store.open()
-    queues, released = ThreadQueues(store), list[None]()
+class Visitor:
+    """A client within the process that asks for a run, and may hang up."""
 
-    async def start(asked: StartRequest) -> StartResult:
-        return StartResult()
+    def __init__(self, app: App, run_id: str) -> None:
+        self.hung_up = asyncio.Event()
+        self.answers = list[Any]()
+        self._body = [json.dumps(run_input(run_id=run_id)).encode()]
+        scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "root_path": ""}
+        headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+        self.task = asyncio.ensure_future(app({**scope, "headers": headers}, self._receive, self._send))
 
-    async def request() -> None:
-        asked = StartRequest(input=RunAgentInput(thread_id="t", run_id="r", messages=[]), body=b"", scope="a")
-        asyncio.get_running_loop().call_soon(task.cancel)
-        await queues.start_in_turn(asked, start, lambda: released.append(None))
+    async def _receive(self) -> Any:
+        if self._body:
+            return {"type": "http.request", "body": self._body.pop()}
+        await self.hung_up.wait()
+        return {"type": "http.disconnect"}
 
-    task = asyncio.create_task(request())
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert released == [None]
-    assert not queues.is_busy("a", "t")
-    await store.close()
+    async def _send(self, message: Any) -> None:
+        self.answers.append(message)
 
 
-async def test_a_request_whose_client_hangs_up_is_freed_at_once() -> None:
-    store = MemoryStore()
-    await store.open()
-    queues, gate, released = ThreadQueues(store), asyncio.Event(), list[str]()
+def kept() -> set[str]:
+    """Return the runs whose requests are still in memory."""
+    return {one.input.run_id for one in gc.get_objects() if isinstance(one, StartRequest)}
 
-    async def start(asked: StartRequest) -> StartResult:
-        await gate.wait()
-        return StartResult()
 
-    def take(run_id: str, hung_up: asyncio.Future[None] | None = None) -> asyncio.Task[StartResult]:
-        sent = RunAgentInput(thread_id="t", run_id=run_id, messages=[])
-        asked = StartRequest(input=sent, body=b"", scope="a", disconnected=hung_up)
-        return asyncio.create_task(queues.start_in_turn(asked, start, lambda: released.append(run_id)))
+async def test_a_client_that_has_gone_before_its_start_begins_no_run_and_keeps_no_place() -> None:
+    async def agent(run: Any) -> Any:
+        yield "Hello"
 
-    def kept() -> set[str]:
-        return {one.input.run_id for one in gc.get_objects() if isinstance(one, StartRequest)} & {"stays", "leaves"}
+    async with App(agent, busy="queue", store=":memory:") as app:
+        assert app._service is not None
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        gone.set_result(None)
+        sent = RunAgentInput(thread_id="t", run_id="r", messages=[])
+        with pytest.raises(Disconnected):
+            await app._service.runs.start(StartRequest(input=sent, body=b"{}", scope="", disconnected=gone))
+        assert waiting(app) == 0
+        with pytest.raises(NotFound):
+            await app.store.thread("", "t")
 
+
+async def test_a_request_is_freed_when_its_client_hangs_up_and_before_its_agent_runs() -> None:
     gc.collect()  # what other tests left
     gc.disable()
+    begun, goes_on, seen = asyncio.Event(), asyncio.Event(), list[set[str]]()
+
+    async def agent(run: Any) -> Any:
+        seen.append(kept())
+        begun.set()
+        await goes_on.wait()
+        yield "Hello"
+
     try:
-        hung_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        first, second = take("stays"), take("leaves", hung_up)
-        await let_tasks_run()
-        assert kept() == {"stays", "leaves"}
-        hung_up.set_result(None)
-        await asyncio.wait([second])
-        assert isinstance(second.exception(), Disconnected)
-        del second
-        assert (released, kept()) == (["leaves"], {"stays"})
-        gate.set()
-        await first
+        async with App(agent, busy="queue") as app:
+            first = Visitor(app, "stays")
+            await begun.wait()
+            second = Visitor(app, "leaves")
+            await wait_until_async(lambda: "leaves" in kept())
+            second.hung_up.set()
+            await second.task
+            assert (seen, kept(), second.answers) == ([set()], set(), [])
+            goes_on.set()
+            await first.task
     finally:
         gc.enable()
-    await store.close()
 
 
 def test_a_client_that_returns_to_a_run_does_not_wait_in_the_queue(store: Any) -> None:
@@ -297,9 +305,10 @@ class PausingStore(MemoryStore):
         return await super().begin(*arguments, **options)
 
 
-def test_a_request_that_is_withdrawn_while_it_is_planned_is_not_stored() -> None:
+@pytest.mark.parametrize("busy", ["queue", "reject"])
+def test_a_request_that_is_withdrawn_while_it_is_planned_is_not_stored(busy: Any) -> None:
     agent, store = Held(), PausingStore("interrupts")
-    app = App(agent, store=store, busy="queue")
+    app = App(agent, store=store, busy=busy)
     with serving(app) as server, server.run() as first:
         first.read_until("TEXT_MESSAGE_CONTENT")
         store.is_armed = True
@@ -376,15 +385,15 @@ def found(answer: Any) -> Any:
 def waiting(app: App) -> int:
     """Return how many runs are admitted."""
     assert app._service is not None
-    return app._service.runs.capacity.total
+    return app._service.runs.admission.total
 
 
 # Disconnecting
 
 
-def test_on_disconnect_cancel_ends_the_run_after_the_grace_period(store: Any) -> None:
+def test_a_run_without_viewers_is_cancelled_after_the_time_that_was_given(store: Any) -> None:
     agent = Held()
-    with serving(App(agent, store=store, on_disconnect="cancel", disconnect_grace=0.05)) as server:
+    with serving(App(agent, store=store, cancel_unwatched_after=0.05)) as server:
         with server.run() as stream:
             stream.read_until("TEXT_MESSAGE_CONTENT")
             stream.close()
@@ -392,9 +401,9 @@ def test_on_disconnect_cancel_ends_the_run_after_the_grace_period(store: Any) ->
         assert agent.cancelled == ["run"]
 
 
-def test_on_disconnect_cancel_waits_for_the_last_viewer_and_a_new_one_saves_the_run() -> None:
+def test_cancelling_unwatched_runs_waits_for_the_last_viewer_and_a_new_one_saves_the_run() -> None:
     agent = Held()
-    with serving(App(agent, on_disconnect="cancel", disconnect_grace=0.3)) as server, server.run() as stream:
+    with serving(App(agent, cancel_unwatched_after=0.3)) as server, server.run() as stream:
         stream.read_until("TEXT_MESSAGE_CONTENT")
         with server.stream("GET", "/threads/thread/events") as other:
             other.read_until("TEXT_MESSAGE_CONTENT")

@@ -12,7 +12,7 @@ from postgres_support import engine_of, fetch
 from waiting import wait_until_async
 
 from aguila.store import PostgresStore
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.postgres import engine, queries
 from aguila.store.records import Lease
 
@@ -97,7 +97,7 @@ async def test_a_tail_that_gets_no_notification_catches_up_by_polling(
 
 async def test_one_flush_sends_at_most_one_notification(store: PostgresStore, other: PostgresStore):
     await listening(store, other)
-    received: list[Sequence[Key]] = []
+    received: list[Sequence[ThreadKey]] = []
     wakeups = engine_of(other).wakeups
     assert wakeups is not None
     wakeups._on_change = received.append

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.postgres.database.connections import MAX_PAUSE, Database, is_outage
 
 _log = logging.getLogger("aguila.store")
@@ -33,7 +33,7 @@ class _Notice(msgspec.Struct, array_like=True):
     """A notification: the lock of its sender, and the threads that changed. No threads: any may have changed."""
 
     sender: int
-    keys: list[Key]
+    keys: list[ThreadKey]
 
 
 _decoder = json_decoder(_Notice)
@@ -42,11 +42,11 @@ _decoder = json_decoder(_Notice)
 class Wakeups:
     """Send and receive notifications. ``on_change`` gets the threads that changed, or none if any may have."""
 
-    def __init__(self, database: Database, on_change: Callable[[Sequence[Key]], None]) -> None:
+    def __init__(self, database: Database, on_change: Callable[[Sequence[ThreadKey]], None]) -> None:
         self._database = database
         self._on_change = on_change
         self._channel = f"{database.schema}_wakeups"
-        self._changed: set[Key] = set()
+        self._changed: set[ThreadKey] = set()
         self._db: Any = None  # listens, and sends
         self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -69,7 +69,7 @@ class Wakeups:
                 task.cancel()
                 await asyncio.wait([task])
 
-    def notify(self, keys: Iterable[Key], *, delay: float = 0.0) -> None:
+    def notify(self, keys: Iterable[ThreadKey], *, delay: float = 0.0) -> None:
         """Tell other processes that these threads changed, after ``delay`` seconds at the latest."""
         self._changed.update(keys)
         if delay == 0.0:

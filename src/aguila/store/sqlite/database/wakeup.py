@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 
 _log = logging.getLogger("aguila.store")
 
@@ -30,7 +30,7 @@ class _Notice(msgspec.Struct, array_like=True):
     """A datagram: the threads that changed. An empty list means that any thread may have changed."""
 
     token: str
-    keys: list[Key]
+    keys: list[ThreadKey]
 
 
 class Listener:
@@ -39,7 +39,7 @@ class Listener:
     It uses a plain socket, not a transport: the socket must be closed even after its event loop was closed.
     """
 
-    def __init__(self, on_change: Callable[[Sequence[Key]], None]) -> None:
+    def __init__(self, on_change: Callable[[Sequence[ThreadKey]], None]) -> None:
         self.token = secrets.token_hex(16)
         self.port: int | None = None
         self._on_change = on_change
@@ -107,7 +107,7 @@ class Sender:
         self._sockets: dict[tuple[str, int], socket.socket] = {}
         self._dead: list[str] = []
 
-    def send(self, peers: Sequence[tuple[str, int]], keys: Iterable[Key]) -> None:
+    def send(self, peers: Sequence[tuple[str, int]], keys: Iterable[ThreadKey]) -> None:
         """Send the changed threads to all other peers, without waiting."""
         for peer in self._sockets.keys() - set(peers):
             self._sockets.pop(peer).close()

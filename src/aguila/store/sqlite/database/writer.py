@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from aguila.errors import StoreError, StoreUnavailable
-from aguila.store.feed import Key
+from aguila.store.feed import ThreadKey
 from aguila.store.sqlite import thread_writes
 from aguila.store.sqlite.database.checkpoint import Checkpointer
 from aguila.store.sqlite.database.connection import WriteConnection, is_outage, is_temporary, unavailable
@@ -58,7 +58,7 @@ class Job(Generic[T]):
 
     operation: Callable[[sqlite3.Connection], T]
     future: asyncio.Future[T]
-    changed: Sequence[Key] = ()
+    changed: Sequence[ThreadKey] = ()
     after: Callable[[T], None] | None = None
     frees_pages: bool = False
     is_short: bool = False
@@ -315,7 +315,7 @@ class Writer:
         return outcomes[0], peers
 
     def _notify_peers(self, jobs: Sequence[Job[Any]], outcomes: Sequence[Any], peers: Peers) -> None:
-        changed: set[Key] = set()
+        changed: set[ThreadKey] = set()
         for job, outcome in zip(jobs, outcomes, strict=True):
             if not isinstance(outcome, _Failed):
                 changed.update(job.changed)

@@ -1,0 +1,1 @@
+"""The options of an app, checked when it is made."""

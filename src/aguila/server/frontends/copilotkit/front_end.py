@@ -1,0 +1,42 @@
+"""CopilotKit's runtime contract as a front end: the path of its routes, and the form of their errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from starlette.routing import BaseRoute
+
+from aguila.server.config.errors import Rejected
+from aguila.server.frontends.copilotkit.errors import describe_error
+from aguila.server.frontends.copilotkit.routes import ROUTES
+from aguila.server.http.front_end import FrontEnd
+
+DEFAULT_PATH: Final = "/copilotkit"
+
+_APP_ROUTES: Final = frozenset({"agents", "capabilities", "connect", "files", "healthz", "readyz", "threads"})
+
+
+class CopilotKit(FrontEnd):
+    """CopilotKit's routes below a path: ``True`` is ``/copilotkit``.
+
+    Raises ``ValueError`` for a path that collides with the routes of the app.
+    """
+
+    def __init__(self, path: str | bool) -> None:
+        text = DEFAULT_PATH if path is True else path
+        parts = text.strip("/").split("/") if isinstance(text, str) else []
+        if not isinstance(text, str) or not text.startswith("/") or any(part in ("", ".", "..") for part in parts):
+            raise ValueError(f'copilotkit must be True or a path such as "/api/copilotkit", not {path!r}')
+        if parts[0] in _APP_ROUTES:
+            raise ValueError(f"copilotkit={text!r} is below a route of the app; choose another path")
+        self.path = "/" + "/".join(parts)
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        """See ``FrontEnd``."""
+        return ROUTES
+
+    def describe_error(self, refusal: Rejected) -> tuple[int, bytes] | None:
+        """See ``FrontEnd``."""
+        return describe_error(refusal)

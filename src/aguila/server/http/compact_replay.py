@@ -1,0 +1,89 @@
+"""Send ended runs in compacted form, to readers that ask with ``?compact=true``.
+
+Only the last event of a run has an id. A reader that is cut off within a run gets the whole run again. Long runs are
+compacted in a thread. A run beyond ``MAX_EVENTS`` is sent as it is stored: compacting it would take too much memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Final
+
+from msgspec import UNSET
+
+from aguila.codec import decode_event
+from aguila.codec.notices import Notice, Warn
+from aguila.offload import LARGE, offload
+from aguila.protocol import Event, State, StateDeltaEvent
+from aguila.server.config.errors import Rejected
+from aguila.server.config.limits import UNLIMITED
+from aguila.server.http.request import Request
+from aguila.server.http.stream import EventStream
+from aguila.server.threads.stored_input import load_input
+from aguila.store import Batch, RunRecord, Store
+from aguila.store.cursors import format_cursor
+from aguila.stream import compact
+
+MAX_EVENTS: Final = 200_000
+_MANY: Final = 200
+"""Runs of at most this many events are compacted on the event loop, in about a millisecond."""
+
+Replay = Callable[[EventStream], Awaitable[None]]
+
+
+def wants_compact(request: Request) -> bool:
+    """Return whether a request has ``?compact=true``. Raises ``Rejected`` for another value than true or false."""
+    value = request.query.get("compact", "false").lower()
+    if value not in ("true", "1", "false", "0"):
+        raise Rejected(422, "bad_compact", "compact must be true or false", "/compact")
+    return value in ("true", "1")
+
+
+def build_compact_replay(store: Store, records: Sequence[RunRecord], warn: Warn) -> Replay:
+    """Return a function that writes the ended runs among these to a stream, after the reader's cursor."""
+    return partial(_write, store, records, warn)
+
+
+async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream: EventStream) -> None:
+    framing = stream.framing
+    for record in records:
+        if record.is_running:
+            return
+        if record.last <= stream.after:
+            continue
+        count = record.last - record.first + 1
+        if record.first <= stream.after or count > MAX_EVENTS:  # a reader of a part of the stored run gets the rest
+            await stream.write_stored(record.last)
+            continue
+        events: list[Event] = []
+        is_large = count > _MANY
+        position = stream.after
+        while position < record.last:
+            for batch in await store.read(stream.scope, stream.thread_id, position, until=record.last):
+                is_large = is_large or any(len(data) > LARGE for data in batch.events)
+                decoded = await offload(_decode, batch) if is_large else _decode(batch)
+                events += [event for event in decoded if event is not None]
+                position = batch.last
+        state: State = UNSET
+        if any(isinstance(event, StateDeltaEvent) for event in events):
+            # If the agent started from another state than the client sent, a snapshot comes first.
+            sent = await load_input(store, record)
+            state = {} if sent.state is None else sent.state
+        if is_large:
+            notices: list[Notice] = []  # the thread must not call ``warn``
+            events = await offload(compact, events, state=state, warn=notices.append)
+            for notice in notices:
+                warn(notice)
+        else:
+            events = compact(events, state=state, warn=warn)
+        if state is not UNSET and framing.translator is not None and framing.dialect.state_baseline:
+            # Compaction moves only a snapshot before the first delta, so the state before it is the input's.
+            framing.translator.supply_state(record.run_id, state)
+        frames = partial(framing.frame_events, events, format_cursor(record.last, record.token))
+        stream.after = record.last
+        await stream.write(await offload(frames) if is_large else frames())
+
+
+def _decode(batch: Batch) -> list[Event | None]:
+    return [decode_event(data, strict=True, max_size=UNLIMITED) for data in batch.events]

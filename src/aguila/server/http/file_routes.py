@@ -1,0 +1,78 @@
+"""The handlers of files: upload, download, delete."""
+
+from __future__ import annotations
+
+from starlette.types import Receive, Scope, Send
+
+from aguila.agent.chat_values import FILE_PROVIDER
+from aguila.errors import NotFound, QuotaExceeded, StoreUnavailable
+from aguila.server.config.errors import Disconnected
+from aguila.server.http.downloads import file_response
+from aguila.server.http.request import Request
+from aguila.server.http.responses import BufferedResponse, Response, json_response
+from aguila.server.http.service import Service
+from aguila.server.http.uploads import receive_upload
+
+_PART = 1 << 17
+"""Bytes of a file that are read at a time while it is sent."""
+
+
+async def upload_file(service: Service, request: Request) -> Response:
+    """``POST /files``: store an upload."""
+    admission, address = service.runs.admission, request.caller.address
+
+    def count(size: int, *, new_files: int = 0) -> None:
+        if address is not None:
+            refusal = admission.hourly.refusal(address, own_files=1 - new_files)
+            if refusal is not None:
+                raise refusal
+            admission.hourly.count(address, size=size, files=new_files)
+
+    count(0, new_files=1)
+    try:
+        blob = await receive_upload(
+            request,
+            store=service.store,
+            scope=request.caller.scope,
+            limits=service.limits,
+            quotas=admission.quotas.of_anonymous if request.caller.principal is None else admission.quotas.of_scope,
+            count=count,
+        )
+    except QuotaExceeded as error:
+        raise admission.quotas.refusal(error, request.caller.principal) from None
+    answer = {
+        "id": blob.blob_id,
+        "mediaType": blob.media_type,
+        "filename": blob.filename,
+        "size": blob.size,
+        "source": {"type": "file", "value": blob.blob_id, "provider": FILE_PROVIDER, "mimeType": blob.media_type},
+    }
+    return json_response(answer, status=201)
+
+
+async def download_file(service: Service, request: Request) -> Response:
+    """``GET /files/{id}``: send the bytes of a file."""
+    (file_id,) = request.ids
+    store, tenant = service.store, request.caller.scope
+    blob, _ = await store.blob_part(tenant, file_id, 0, 0)
+    status, headers, wanted = file_response(blob, request)
+    is_head = request.method == "HEAD"
+
+    async def reply(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        for at in range(wanted.start, wanted.start if is_head else wanted.stop, _PART):
+            try:
+                _, piece = await store.blob_part(tenant, file_id, at, min(_PART, wanted.stop - at))
+            except (NotFound, StoreUnavailable):
+                raise Disconnected from None  # the file was deleted; the client sees that bytes are missing
+            await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return service.unsent.hold(reply, min(len(wanted), 2 * _PART))
+
+
+async def delete_file(service: Service, request: Request) -> Response:
+    """``DELETE /files/{id}``: delete a file, even if threads refer to it."""
+    (file_id,) = request.ids
+    await service.store.delete_blob(request.caller.scope, file_id)
+    return BufferedResponse(status=204)

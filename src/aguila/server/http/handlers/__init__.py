@@ -1,1 +1,0 @@
-"""The handlers of the routes, by subject."""

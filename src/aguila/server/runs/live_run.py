@@ -1,0 +1,389 @@
+"""One run that this process owns: the task of its agent, its event pump, its lease and its viewers.
+
+Viewers read the store, not this object, so they see only durable events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from typing import Any
+
+from msgspec import UNSET
+
+from aguila.agent.context import Ending, RunContext
+from aguila.agent.execute import execute
+from aguila.codec import encode, encode_event
+from aguila.codec.logs import log_context, log_event
+from aguila.errors import RunFailed, StaleLease, StoreError, StoreUnavailable
+from aguila.protocol import Message, RunErrorEvent, TextPart, UserMessage, replace
+from aguila.server.config.errors import Rejected
+from aguila.server.runs.environment import Environment
+from aguila.server.runs.event_pump import EventPump
+from aguila.server.runs.viewers import DISCONNECT_DELAY, Viewer, Viewers
+from aguila.server.threads.client.cut_history import ThreadEnd, find_end
+from aguila.server.threads.files import resolve_file
+from aguila.server.threads.interrupts.records import interrupt_body
+from aguila.server.threads.projection import OwnRun
+from aguila.store import Lease, RunEnd, Store, ThreadUpdate
+from aguila.store.encoding import UNSTORABLE
+
+_log = logging.getLogger("aguila.server")
+
+_REPORT_AFTER = 1.0
+"""Seconds of failing to store the end of a run after which its viewers receive RUN_ERROR."""
+
+_RECHECK_INTERVAL = 0.25
+"""Minimum seconds between two checks for viewers in other processes."""
+
+
+_LISTEN_RETRY = 1.0
+"""Seconds until a run listens again for cancel requests after the store has failed."""
+
+
+_MAX_THREAD_ENDS = 4096
+"""How many ends of threads are remembered."""
+
+_TITLE_LENGTH = 60
+_TITLE_SOURCE = 1_000
+"""Characters of a derived title, and of a message that are looked at for it: a message may be large."""
+
+
+def _encode_error(message: str, code: str | None) -> bytes:
+    return encode_event(RunErrorEvent(message=message, code=code))
+
+
+_FAILED = _encode_error("The run failed.", "internal")
+_UNSTORED = _encode_error("The run could not be stored.", "store_unavailable")
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class LiveRun:
+    """A run with its lease. It is the ``Services`` of its agent; its ``pump`` is the ``Sink``.
+
+    ``store`` has its log; ``files`` is the store that has the uploaded files. Without ``own`` the run is not stored:
+    its store is dropped with it, and no projection is stored with its end. ``claims`` are the answers that the end of
+    the run settles.
+    """
+
+    environment: Environment
+    store: Store
+    lease: Lease
+    root_run_id: str
+    files: Store
+    claims: Sequence[str]
+    own: OwnRun | None
+    ended: asyncio.Future[None]
+    """Done when this process writes nothing more for the run."""
+
+    pump: EventPump = field(init=False)
+    task: asyncio.Task[None] = field(init=False)
+    viewers: Viewers = field(init=False, default_factory=Viewers)
+    session: bytes | None = field(init=False, default=None)
+    """The thread's session before this run."""
+    default_title: str | None = field(init=False, default=None)
+    """The title that a new thread gets if neither the agent nor a client has named it when the run ends."""
+
+    _end_ids: frozenset[str] | None = field(init=False, default=None)
+    _grace_timer: asyncio.TimerHandle | asyncio.Task[None] | None = field(init=False, default=None)
+    _cancel_listener: asyncio.Task[None] | None = field(init=False, default=None)
+    _failure_event: bytes = field(init=False, default=_FAILED)
+    _is_cancelling: bool = field(init=False, default=False)
+    _is_executing: bool = field(init=False, default=False)
+    _has_ended: bool = field(init=False, default=False)
+    _stop_error: RunFailed | None = field(init=False, default=None)
+    _closing_at: float = field(init=False, default=inf)  # when the current append of the end began
+
+    update_task = None
+    """See ``viewers.WatchedRun``: a viewer in this process counts at once."""
+
+    # Services
+
+    async def record(self, key: str, value: bytes) -> None:
+        """See ``aguila.agent.Services``."""
+        await self.store.record(self.lease, self.root_run_id, key, value)
+
+    async def settle(self, interrupt_ids: Sequence[str]) -> None:
+        """See ``aguila.agent.Services``."""
+        await self.store.settle(self.lease, interrupt_ids)
+
+    async def file(self, file_id: str) -> tuple[bytes, str, str | None] | None:
+        """See ``aguila.agent.Services``."""
+        return await resolve_file(self.files, self.lease.scope, file_id)
+
+    # Running the agent
+
+    async def run(self, agent: Any, load: Callable[[], Awaitable[RunContext]]) -> None:
+        """Run the agent to its end and close the run. ``load`` returns the context of the run."""
+        log_context.set({"thread": self.lease.thread_id, "run": self.lease.run_id})  # of this task
+        began = self.environment.loop.time()
+        limit = self.environment.settings.limits.run_seconds
+        timer = None if limit is None else self.environment.loop.call_later(limit, self._stop_overdue, limit)
+        try:
+            # One turn of the event loop ends the start, and in the next its request sends RUN_STARTED.
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            if _log.isEnabledFor(logging.INFO):
+                log_event(_log, logging.INFO, "run started")
+            self.store.listen_for_cancel(self.lease, self._look_for_cancel)
+            loading = load()
+            del load  # it holds the request, which must not live as long as the run
+            ending = await self._execute(agent, loading)
+            self._has_ended = True
+            await self.pump.end()
+            outcome = "lost" if isinstance(self.pump.store_error, StaleLease) else await self._close(ending)
+            if _log.isEnabledFor(logging.INFO):
+                ms = round((self.environment.loop.time() - began) * 1000)
+                log_event(_log, logging.INFO, "run ended", outcome=outcome, ms=ms)
+        except asyncio.CancelledError:
+            message = "the end of the run is not stored; the next process that opens the store ends the run"
+            log_event(_log, logging.WARNING, message)
+            raise
+        finally:
+            self._has_ended = True
+            for waiting in (timer, self._grace_timer, self._cancel_listener):
+                if waiting is not None:
+                    waiting.cancel()
+            if not self.ended.done():
+                self.ended.set_result(None)
+
+    async def _execute(self, agent: Any, loading: Awaitable[RunContext]) -> Ending | None:
+        """Call the agent, unless the run was stopped before. Return None if the run ends with an error of ours."""
+        try:
+            context = await loading
+            self._is_executing = True
+            if self._stop_error is not None:
+                self._failure_event = _encode_error(self._stop_error.message, self._stop_error.code)
+                return None
+            if self._is_cancelling:
+                if self.pump.store_error is None:
+                    self.pump.put(context.writer.cancel())
+                return Ending(outcome="cancelled", session=context.session)
+            grace = self.environment.settings.timing.cancel_grace
+            ending = await execute(
+                agent, context, self.pump, self, cancel_grace=grace, stop_error=lambda: self._stop_error
+            )
+            end_ids = context.writer.last_messages
+            if not end_ids and context.resume_input is None and (end := find_end(context.input.messages)) is not None:
+                end_ids = {end}
+            self._end_ids = frozenset(end_ids) if end_ids else None
+            return ending
+        except StoreUnavailable as error:
+            self.pump.stop(error)
+        except Rejected as error:  # too late for an HTTP error: RUN_STARTED is stored
+            self._failure_event = _encode_error(error.message, error.code)
+        except Exception as error:  # noqa: BLE001 - the run must be closed, whatever failed
+            log_event(_log, logging.ERROR, "the executor failed", error=error)
+        return None
+
+    async def _close(self, ending: Ending | None) -> str:
+        """Store the end of the run and return its outcome. Tries until the store accepts it."""
+        pump, lease, environment = self.pump, self.lease, self.environment
+        report: asyncio.TimerHandle | None = None
+        if pump.store_error is not None:
+            events, end = [_UNSTORED], RunEnd(outcome="error")
+            report = self.environment.loop.call_later(_REPORT_AFTER, self._end_viewers)
+        else:
+            events, end = await self._build_end(ending)
+        began = self.environment.loop.time()
+        delay = 0.05
+        while True:
+            is_stored = False
+            self._closing_at = time.monotonic()
+            try:
+                batch = await self.store.append(lease, events, end=end)
+                is_stored = True
+                if self.own is not None:
+                    ends, key = environment.thread_ends, (lease.scope, lease.thread_id)
+                    last = batch.first + len(batch.events) - 1
+                    ends[key] = ThreadEnd(last, self._end_ids, lease.run_id, time.monotonic())
+                    ends.move_to_end(key)
+                    if len(ends) > _MAX_THREAD_ENDS:
+                        ends.popitem(last=False)
+                return end.outcome
+            except StaleLease as error:
+                self.stop_writing(error)
+                return "lost"
+            except StoreUnavailable as error:
+                environment.store_health.record_failure(error)
+                end = replace(end, projection=None)  # readers compute it from the log
+            finally:
+                self._closing_at = inf
+                if self.own is not None and not is_stored:
+                    environment.projections.forget(lease.scope, lease.thread_id)
+                if report is not None:
+                    report.cancel()
+            if self.environment.loop.time() - began >= _REPORT_AFTER and self.viewers:
+                # The log must end with the event that the viewers receive.
+                events, end = [_UNSTORED], RunEnd(outcome="error")
+                self._end_viewers()
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, 0.5)
+
+    async def _build_end(self, ending: Ending | None) -> tuple[Sequence[bytes], RunEnd]:
+        """Return the last events of the run, and what is stored with them."""
+        pump, own = self.pump, self.own
+        events = pump.take_rest()
+        if ending is None or pump.terminal is None:
+            events, end = [*events, self._failure_event], RunEnd(outcome="error")
+        else:
+            session = b"null" if ending.session is None else encode(ending.session)
+            update = None if self.default_title is None else ThreadUpdate(default_title=self.default_title)
+            end = RunEnd(
+                outcome=ending.outcome,
+                interrupts=[
+                    (one.id, interrupt_body(one, is_asked=one.id in ending.asked)) for one in ending.interrupts
+                ],
+                session=None if session == (b"null" if self.session is None else self.session) else session,
+                settles=self.claims if ending.outcome in ("success", "interrupt") else (),
+                update=update if ending.title is UNSET else ThreadUpdate(title=ending.title),
+            )
+            events = [*events, pump.terminal]
+        if own is None:
+            return events, end
+        stored = None if pump.appended is None or own.stored is None else [*own.stored, *pump.appended]
+        own = replace(own, stored=stored, sent=None if pump.is_large else own.sent)
+        try:
+            end = replace(end, projection=await self.environment.projections.close_run(own, events))
+        except StoreError:
+            pass  # the append that follows reports it
+        except Exception as error:  # noqa: BLE001 - the run must be closed, and readers can compute the projection
+            log_event(_log, logging.ERROR, "the projection of the run could not be computed", error=error)
+        return events, end
+
+    # Stopping
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the agent has returned."""
+        return self._has_ended
+
+    def cancel(self) -> None:
+        """Stop the agent; the run ends as cancelled. Does nothing if the run is being cancelled or has ended."""
+        if self._is_cancelling or self._has_ended:
+            return
+        self._is_cancelling = True
+        if self._is_executing:
+            self.task.cancel()
+
+    def fail(self, message: str, code: str) -> None:
+        """Stop the agent; the run ends with RUN_ERROR. Does nothing if the run is being cancelled or has ended."""
+        if not self._is_cancelling and not self._has_ended:
+            self._stop_error = RunFailed(message, code=code)
+            self.cancel()
+
+    def _look_for_cancel(self) -> None:
+        """Look for cancel requests of other processes: the store reports that there may be one."""
+        if self._cancel_listener is None and not self._has_ended:
+            self._cancel_listener = self.environment.loop.create_task(self._listen_for_cancel())
+
+    async def _listen_for_cancel(self) -> None:
+        """Receive cancel requests of other processes until one is granted."""
+        lease = self.lease
+        while not self._has_ended:
+            try:
+                if await self.store.cancel_requested(lease) == "always":
+                    self.cancel()
+                    return
+                granted = await self.is_unwatched()
+                if not self._has_ended:  # otherwise the end of the run is the answer
+                    await self.store.settle_cancel(lease.scope, lease.thread_id, lease.run_id, granted=granted)
+            except StoreError:
+                await asyncio.sleep(_LISTEN_RETRY)
+
+    def _stop_overdue(self, seconds: float) -> None:
+        self.fail(f"The run took longer than the {seconds:g} seconds that this server allows.", "run_timeout")
+
+    def is_waiting_for_store(self, since: float) -> bool:
+        """Return whether an append of this run that began before a time has not ended."""
+        return self._closing_at < since or self.pump.is_waiting(since)
+
+    def stop_writing(self, error: StoreError) -> None:
+        """Stop the agent: the log accepts no more events. Without its lease the run is ended by another process."""
+        if isinstance(error, StaleLease) and self.pump.store_error is None:
+            what = f"the run lost its lease: {error}"
+            log_event(_log, logging.WARNING, what, thread=self.lease.thread_id, run=self.lease.run_id)
+        self.pump.stop(error)
+        self.cancel()
+
+    def check_store_timeout(self, since: float) -> None:
+        """Fail the run if its events have been waiting for the store since this time.
+
+        If the store has written anything since, it is slow or busy, and the run waits.
+        """
+        if self.pump.is_late(since) and self.pump.store_error is None and not self._has_ended:
+            error = StoreUnavailable("the store has written nothing within store_patience seconds")
+            self.environment.store_health.record_failure(error)
+            self.stop_writing(error)
+            self._end_viewers()
+
+    def _end_viewers(self) -> None:
+        """Send the viewers the event that the log will end with as soon as the store works again."""
+        for viewer in list(self.viewers):
+            viewer.end_early(_UNSTORED)
+
+    # Viewers
+
+    def join(self, viewer: Viewer) -> None:
+        """Add a viewer."""
+        self.viewers.add(viewer)
+        if self._grace_timer is not None:
+            self._grace_timer.cancel()
+            self._grace_timer = None
+
+    def leave(self, viewer: Viewer, grace: float | None) -> None:
+        """Remove a viewer. With ``grace``, cancel the run that many seconds after the last viewer left.
+
+        If the last viewer was in another process, this can take twice as long.
+        """
+        self.viewers.discard(viewer)
+        if self.viewers.left is not None:
+            self.viewers.wake()
+        if grace is not None and not self.viewers and not self._has_ended:
+            self._schedule_grace_check(grace, grace)
+
+    def _schedule_grace_check(self, delay: float, grace: float) -> None:
+        def check() -> None:
+            self._grace_timer = self.environment.loop.create_task(self._cancel_if_unwatched(grace))
+
+        self._grace_timer = self.environment.loop.call_later(delay, check)
+
+    async def _cancel_if_unwatched(self, grace: float) -> None:
+        """Cancel the run unless it has viewers in another process. A viewer that joins here cancels this task."""
+        try:
+            is_watched = await self.store.watched(self.lease, within=grace)
+        except StoreError:
+            is_watched = True  # unknown
+        if is_watched:
+            self._schedule_grace_check(max(grace, _RECHECK_INTERVAL), grace)
+        else:
+            self.cancel()
+
+    async def is_unwatched(self) -> bool:
+        """Return whether the run has no viewers in any process. Waits for disconnects that are on their way.
+
+        Raises ``StoreUnavailable``.
+        """
+        until = self.environment.loop.time() + DISCONNECT_DELAY
+        if not await self.viewers.wait_until_empty(DISCONNECT_DELAY):
+            return False
+        while await self.store.watched(self.lease):
+            if self.environment.loop.time() >= until:
+                return False
+            await asyncio.sleep(DISCONNECT_DELAY / 5)
+        return not self.viewers
+
+
+def derive_title(messages: Sequence[Message]) -> str | None:
+    """Return the beginning of the first user message on one line; None without a text that can be a title."""
+    first = next((one for one in messages if isinstance(one, UserMessage)), None)
+    if first is None:
+        return None
+    content = first.content
+    parts = [content] if isinstance(content, str) else [part.text for part in content if isinstance(part, TextPart)]
+    title = " ".join(" ".join(part[:_TITLE_SOURCE] for part in parts).split())[:_TITLE_LENGTH].rstrip()
+    return title if title and not UNSTORABLE.search(title) else None
