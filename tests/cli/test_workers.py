@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -94,7 +95,14 @@ def test_sighup_replaces_the_workers_and_no_request_fails(folder: Path) -> None:
         wait_until(lambda: len(workers_of(server)) == 2)
         old = workers_of(server)
         assert idle.get(server.url + "/healthz").headers.get("connection") != "close"
+        accepted = [socket.create_connection(("127.0.0.1", httpx2.URL(server.url).port), DEADLINE) for _ in range(8)]
+        says(server.url, "hello")  # so the connections before it have been accepted
         server.process.send_signal(signal.SIGHUP)
+        time.sleep(0.3)  # a worker has been told meanwhile
+        for connection in accepted:
+            with connection:
+                connection.sendall(b"GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+                assert connection.recv(64).startswith(b"HTTP/1.1 200 ")
         seen: set[int] = set()
         numbers = itertools.count()
         deadline = time.monotonic() + DEADLINE

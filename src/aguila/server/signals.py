@@ -14,7 +14,8 @@ uvicorn waits for open connections without limit, unless it is configured otherw
 would keep the process alive. So if such a stream is left after the drain, or after a second SIGTERM, uvicorn's limit is
 lowered.
 
-Of several workers that share a socket, one that drains stops accepting first: the others take the new connections.
+Of several workers that share a socket, one that drains stops accepting first: the others take the new connections. It
+answers what came on the connections that it had accepted, and begins the drain ``_LAST_REQUESTS`` seconds later.
 
 Handlers are installed in the main thread only, and not for a signal that the process ignores. Python's own handler of
 SIGINT is kept.
@@ -36,6 +37,10 @@ _STUCK_TIMEOUT = 1
 
 _SECOND_SIGNAL_TIMEOUT = 5
 """Seconds that it may wait after a second SIGTERM, including the end of our own streams."""
+
+
+_LAST_REQUESTS = 2
+"""Seconds between the last accepted connection and the drain: the request may arrive later than its connection."""
 
 
 class Drainable(Protocol):
@@ -99,6 +104,13 @@ class _ChainedHandler:
         apps = [app for app, its_loop in self._apps.items() if its_loop is loop]
         if any(app.has_siblings for app in apps):
             self._stop_accepting()
+            loop.call_later(_LAST_REQUESTS, self._drain, apps)
+        else:
+            self._drain(apps)
+
+    def _drain(self, apps: list[Drainable]) -> None:
+        if any(app.has_siblings for app in apps):
+            self._close_idle_connections()
         tasks = [app.begin_drain() for app in apps]
         draining = asyncio.gather(*(task for task in tasks if task is not None), return_exceptions=True)
         # A callback, not a task: an exception of the previous handler, such as SystemExit, has to leave the event loop.
@@ -107,6 +119,7 @@ class _ChainedHandler:
     def _stop_now(self, loop: asyncio.AbstractEventLoop) -> None:
         for app, its_loop in self._apps.items():
             if its_loop is loop:
+                app.begin_drain()  # it may be waiting for the last requests
                 app.stop_now()
 
     def _on_drained(self, draining: asyncio.Future[list[Any]]) -> None:
@@ -119,10 +132,12 @@ class _ChainedHandler:
             self._pass_on(None)
 
     def _stop_accepting(self) -> None:
-        """Leave new connections to the other workers, if the previous handler is uvicorn's. Idle ones are closed."""
-        server = getattr(self._previous, "__self__", None)
-        for one in getattr(server, "servers", ()):
+        """Leave new connections to the other workers, if the previous handler is uvicorn's."""
+        for one in getattr(getattr(self._previous, "__self__", None), "servers", ()):
             one.close()
+
+    def _close_idle_connections(self) -> None:
+        server = getattr(self._previous, "__self__", None)
         for connection in list(getattr(getattr(server, "server_state", None), "connections", ())):
             connection.shutdown()  # one with a response in progress stays until its end
 
