@@ -153,7 +153,7 @@ class FrontEnd:
         return self.page.get_by_label("Threads").get_by_role("listitem").filter(has_text=name)
 
     def thread_name(self) -> str:
-        """Return the name of a thread without a title in the list."""
+        """Return what the row of this thread contains: without a title, its id; with one, what the scenario sent."""
         return self.thread_id[:8]
 
     def new_thread(self) -> None:

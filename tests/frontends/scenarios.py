@@ -236,7 +236,7 @@ def play_restart(front: FrontEnd) -> None:
 
 @scenario("thread list")
 def play_thread_list(front: FrontEnd) -> None:
-    front.send("text please")
+    front.send(f"text please {front.thread_name()}")
     front.sees(TEXT)
     expect(front.thread_row(front.thread_name())).to_be_visible()
     front.new_thread()
@@ -247,7 +247,7 @@ def play_thread_list(front: FrontEnd) -> None:
 
 @scenario("thread rename")
 def play_rename(front: FrontEnd) -> None:
-    front.send("text please")
+    front.send(f"text please {front.thread_name()}")
     front.sees(TEXT)
     title = f"Trip {front.thread_id[:6]}"
     front.rename_thread(front.thread_name(), title)
@@ -258,7 +258,7 @@ def play_rename(front: FrontEnd) -> None:
 
 @scenario("thread delete")
 def play_delete(front: FrontEnd) -> None:
-    front.send("text please")
+    front.send(f"text please {front.thread_name()}")
     front.sees(TEXT)
     name = front.thread_name()
     expect(front.thread_row(name)).to_be_visible()
