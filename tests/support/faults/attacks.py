@@ -116,31 +116,38 @@ class Attacks:
     def _measure(self) -> dict[str, float]:
         return self._worker.post("/measurements").json()
 
-    async def _run_other(self) -> None:
-        """Run an agent as another client. The run must end well."""
+    async def _run_other(self, *, deletes_threads: bool = False) -> None:
+        """Run an agent as another client. The run must end well, unless the attack deletes the threads of the scope."""
         self._others += 1
         viewer = Viewer(f"other-{self._others}")
         answer = await viewer.post(self._worker.port, run_input(viewer.thread_id, "r"))
         assert answer.status == 200, answer.body
-        assert json.loads(viewer.frames[-1][1])["type"] == "RUN_FINISHED"
+        is_finished = json.loads(viewer.frames[-1][1])["type"] == "RUN_FINISHED"
+        assert is_finished or deletes_threads, viewer.frames[-1]
 
-    async def _serve_others(self, attack: asyncio.Task[Any]) -> int:
+    async def _serve_others(self, attack: asyncio.Task[Any], *, deletes_threads: bool) -> int:
         """Run agents as another client until the attack is over; at least one. Return how many."""
         count = 0
         while not count or not attack.done():
-            await self._run_other()
+            await self._run_other(deletes_threads=deletes_threads)
             count += 1
             await asyncio.wait([attack], timeout=PAUSE)
         return count
 
     async def attack(
-        self, name: str, size: int, make: Callable[[int], Awaitable[Request]], *, is_relayed: bool = False
+        self,
+        name: str,
+        size: int,
+        make: Callable[[int], Awaitable[Request]],
+        *,
+        is_relayed: bool = False,
+        deletes_threads: bool = False,
     ) -> Request:
         """Send the request that ``make`` returns for an attempt, and check its costs, while another client is served.
 
         The run of the other client begins when all of the request but its last byte was sent, and before the last byte
         is. If the attack takes too much, it is repeated: CPU time is sometimes inflated by other work. What
-        ``is_relayed`` is read, stored and sent, so both directions count.
+        ``is_relayed`` is read, stored and sent, so both directions count. What ``deletes_threads`` ends runs of others.
         """
         self.count += 1
         given = size
@@ -150,7 +157,7 @@ class Attacks:
             before = self._measure()
             await request.begin()
             attack = asyncio.create_task(request.finish())
-            served = await within_deadline(self._serve_others(attack))
+            served = await within_deadline(self._serve_others(attack, deletes_threads=deletes_threads))
             await attack
             after = self._measure()
             spent = min(spent, after["cpu"] - before["cpu"] - served * self._cost_of_other)
