@@ -21,7 +21,17 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 
 ROUNDS = 3
 HELD = 50
-"""Milliseconds."""
+"""Milliseconds for which a loop may be held by what is read and sent in pieces: uploads, and events from the log."""
+REQUEST_HELD = 100 * 2.67
+"""The same for a request that is decoded in one call: 100 ms for 10 MiB, and the file is 26.7 MiB of base64."""
+EVENT_HELD = 60 * 2.67
+"""The same for an event that is encoded or decoded in one call: 60 ms for 10 MiB."""
+BOUNDS = {
+    "in a request": REQUEST_HELD,
+    "as ten attachments": REQUEST_HELD,
+    "out, live": EVENT_HELD,
+    "ten at once, in and out": REQUEST_HELD,
+}
 
 
 def rows() -> Iterator[dict[str, Any]]:
@@ -51,19 +61,19 @@ def rows() -> Iterator[dict[str, Any]]:
             yield {
                 "name": f"20 MiB {name}, {kind}: the loop's thread worked between two turns at the longest",
                 "value": 1000 * max(one["worked"] for one in found),
-                "most": HELD,
+                "most": BOUNDS.get(name, HELD),
                 "unit": "ms",
             }
             yield {
                 "name": f"20 MiB {name}, {kind}: the loop was held at the longest, by the clock",
                 "value": 1000 * min(one["late"] for one in found),
-                "most": HELD,
+                "most": BOUNDS.get(name, HELD),
                 "unit": "ms",
             }
     yield {
         "name": "20 MiB in a result, read by AsyncClient: its loop was held at the longest",
         "value": 1000 * min(_client() for _ in range(ROUNDS)),
-        "most": HELD,
+        "most": EVENT_HELD,
         "unit": "ms",
     }
 

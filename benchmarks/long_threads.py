@@ -39,7 +39,7 @@ from aguila.protocol import (
     UserMessage,
 )
 from aguila.server.config.options import HistoryMode
-from aguila.store import MemoryStore, SQLiteStore, Store
+from aguila.store import MemoryStore, SQLiteStore, Store, ThreadFilter
 
 TURNS = 400
 LONG = 2_000
@@ -184,8 +184,8 @@ def store_image(kind: str) -> float:
             client.turn(image)
             for _ in range(IMAGE_TURNS - 1):
                 client.turn()
-            size = asyncio.run(store.usage()).bytes if kind == "memory" else 0
-        return (size or size_of_file(path)) / 1e6
+            page = asyncio.run(store.threads("", ThreadFilter(limit=0, usage=True))) if kind == "memory" else None
+        return (size_of_file(path) if page is None else page.total.bytes) / 1e6
 
 
 def rows() -> list[dict[str, Any]]:

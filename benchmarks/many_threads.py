@@ -10,7 +10,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,18 @@ from aguila.codec import encode
 from aguila.protocol import RunAgentInput, UserMessage
 from aguila.server import Limits, Quota
 from aguila.server.http.access import ANONYMOUS
-from aguila.store import MemoryStore, MetadataFilter, NewRun, RunEnd, SQLiteStore, Store, ThreadUpdate
+from aguila.store import (
+    MemoryStore,
+    MetadataFilter,
+    NewRun,
+    RunChange,
+    RunEnd,
+    SQLiteStore,
+    Store,
+    ThreadFilter,
+    ThreadSummary,
+    ThreadUpdate,
+)
 
 MANY = 100_000
 FEW = 100
@@ -66,38 +77,48 @@ async def fill(store: Store, threads: int) -> None:
     body = encode(RunAgentInput(thread_id="t", run_id="r", messages=[UserMessage(id="u", content="Hello")]))
 
     async def write(number: int) -> None:
-        lease, _ = await store.begin(
+        begun = await store.begin(
             NewRun(
-                ANONYMOUS, f"t{number}", "r", owner="o", lease_seconds=60, input=body, fingerprint="f", events=[started]
+                scope=ANONYMOUS,
+                thread_id=f"t{number}",
+                run_id="r",
+                owner="o",
+                lease_seconds=60,
+                request=body,
+                events=[started],
             )
         )
         is_rare = number % (threads // FEW * 10) == 7
         update = ThreadUpdate(archived=is_rare, metadata=b'{"rare":"yes"}' if is_rare else b'{"usual":"yes"}')
-        await store.append(lease, [ended], end=RunEnd(outcome="success", update=update))
+        await store.write(begun.lease, RunChange(events=[ended], end=RunEnd(outcome="success", update=update)))
 
     for first in range(0, threads, 200):  # together, so that they share commits
         await asyncio.gather(*(write(number) for number in range(first, min(first + 200, threads))))
 
 
+async def list_threads(store: Store, which: ThreadFilter) -> Sequence[ThreadSummary]:
+    return (await store.threads(ANONYMOUS, which)).threads
+
+
 async def list_first(store: Store, _: App, __: int) -> None:
-    assert len(await store.threads(ANONYMOUS, limit=50)) == 50
+    assert len(await list_threads(store, ThreadFilter())) == 50
 
 
 async def list_deep(store: Store, _: App, threads: int) -> None:
-    newest = (await store.threads(ANONYMOUS, limit=1))[0].position
-    assert len(await store.threads(ANONYMOUS, limit=50, before=newest - threads // 4)) == 50
+    newest = (await list_threads(store, ThreadFilter(limit=1)))[0].position
+    assert len(await list_threads(store, ThreadFilter(before=newest - threads // 4))) == 50
 
 
 async def list_archived(store: Store, _: App, __: int) -> None:
-    assert len(await store.threads(ANONYMOUS, limit=50, archived=True)) == 10
+    assert len(await list_threads(store, ThreadFilter(archived=True))) == 10
 
 
 async def list_by_rare_metadata(store: Store, _: App, __: int) -> None:
-    assert len(await store.threads(ANONYMOUS, limit=50, metadata=MetadataFilter("rare", "yes"))) == 10
+    assert len(await list_threads(store, ThreadFilter(metadata=MetadataFilter("rare", "yes")))) == 10
 
 
 async def list_by_usual_metadata(store: Store, _: App, __: int) -> None:
-    assert len(await store.threads(ANONYMOUS, limit=50, metadata=MetadataFilter("usual", "yes"))) == 50
+    assert len(await list_threads(store, ThreadFilter(metadata=MetadataFilter("usual", "yes")))) == 50
 
 
 async def open_thread(_: Store, app: App, threads: int) -> None:

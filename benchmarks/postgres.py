@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
-from aguila.store import PostgresStore
+from aguila.store import PostgresStore, RunChange
 from benchmarks import server, store
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
@@ -107,7 +107,7 @@ async def _append_to_tail(dsn: str, tail: Connection) -> list[float]:
     for _ in range(WAKEUPS):
         await asyncio.sleep(0.005)
         began = time.monotonic()  # one clock for all processes
-        await one.append(lease, [store.EVENT])
+        await one.write(lease, RunChange(events=[store.EVENT]))
         times.append(await asyncio.to_thread(tail.recv) - began)
     await one.close()
     return times

@@ -20,7 +20,19 @@ from statistics import median, quantiles
 from typing import Any
 
 from aguila.errors import NotFound
-from aguila.store import Batch, Durability, Lease, MemoryStore, NewRun, RunEnd, SQLiteStore, Store
+from aguila.store import (
+    Batch,
+    Cancel,
+    Durability,
+    Lease,
+    MemoryStore,
+    NewRun,
+    RunChange,
+    RunEnd,
+    RunKey,
+    SQLiteStore,
+    Store,
+)
 
 Row = tuple[str, float, str]
 
@@ -33,10 +45,10 @@ SHORT_APPENDS = 18
 
 
 async def begin(store: Store, thread_id: str) -> Lease:
-    lease, _ = await store.begin(
-        NewRun("s", thread_id, "r", owner="bench", lease_seconds=60, input=b"{}", fingerprint="f", events=[EVENT])
+    new = NewRun(
+        scope="s", thread_id=thread_id, run_id="r", owner="bench", lease_seconds=60, request=b"{}", events=[EVENT]
     )
-    return lease
+    return (await store.begin(new)).lease
 
 
 async def produce(
@@ -62,7 +74,7 @@ async def produce(
                 continue
             batch, waiting = waiting, []
             start = time.perf_counter()
-            await store.append(lease, batch)
+            await store.write(lease, RunChange(events=batch))
             times.append(time.perf_counter() - start)
             room.set()
 
@@ -78,7 +90,7 @@ async def produce(
     done = True
     work.set()
     await writing
-    await store.append(lease, [EVENT], end=RunEnd(outcome="success"))
+    await store.write(lease, RunChange(events=[EVENT], end=RunEnd(outcome="success")))
     return times
 
 
@@ -98,7 +110,7 @@ async def throughput(store: Store, name: str, *, per_token: bool = False, follow
         producing = asyncio.create_task(produce(store, thread_id, EVENTS, per_token=per_token))
         while True:
             try:
-                await store.last("s", thread_id)
+                await store.thread("s", thread_id)
             except NotFound:
                 await asyncio.sleep(0)
             else:
@@ -123,7 +135,7 @@ async def idle(store: Store, name: str) -> list[Row]:
     for _ in range(500):
         await asyncio.sleep(0.001)
         start = time.perf_counter()
-        await store.append(lease, [EVENT])
+        await store.write(lease, RunChange(events=[EVENT]))
         times.append(time.perf_counter() - start)
     return [
         (f"{name}: idle append to durable, p50", median(times) * 1000, "ms"),
@@ -154,7 +166,7 @@ async def tails(store: Store, name: str, count: int = 1000) -> list[Row]:
     cost = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     start = time.perf_counter()
-    await store.append(lease, [EVENT])
+    await store.write(lease, RunChange(events=[EVENT]))
     await asyncio.gather(*tasks)
     return [
         (f"{name}: memory of a waiting tail and its task", cost / count, "bytes"),
@@ -170,13 +182,13 @@ async def other_process(path: Path, name: str) -> list[Row]:
     times: list[float] = []
     for index in range(200):
         lease = await begin(first, f"cancel {index}")
-        waiting = asyncio.create_task(first.cancel_requested(lease))
+        waiting = asyncio.create_task(first.wait_for_cancel(lease))
         await asyncio.sleep(0.002)
         start = time.perf_counter()
-        await second.request_cancel("s", f"cancel {index}", "r")
+        await second.tell(RunKey("s", f"cancel {index}", "r"), Cancel())
         await waiting
         times.append(time.perf_counter() - start)
-        await first.append(lease, [EVENT], end=RunEnd(outcome="cancelled"))
+        await first.write(lease, RunChange(events=[EVENT], end=RunEnd(outcome="cancelled")))
     await first.close()
     await second.close()
     return [
@@ -192,8 +204,8 @@ async def short_runs(path: Path, durability: Durability) -> float:
         for index in range(SHORT_RUNS):
             lease = await begin(store, f"short {index}")
             for _ in range(SHORT_APPENDS):
-                await store.append(lease, [EVENT] * 5)
-            await store.append(lease, [EVENT], end=RunEnd(outcome="success"))
+                await store.write(lease, RunChange(events=[EVENT] * 5))
+            await store.write(lease, RunChange(events=[EVENT], end=RunEnd(outcome="success")))
         return time.process_time() - start
 
 

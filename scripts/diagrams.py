@@ -1,4 +1,6 @@
-"""Draw the tables of aguila.stream into docs/sequences.md, between the diagram markers.
+"""Draw the tables of aguila.stream into docs/sequences.md, and those of aguila.store.rules into ARCHITECTURE.md.
+
+They stand between the diagram markers of each document.
 
 python scripts/diagrams.py           write the diagrams
 python scripts/diagrams.py --check   check that they are current (exit 1 if not)
@@ -7,8 +9,11 @@ python scripts/diagrams.py --check   check that they are current (exit 1 if not)
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from aguila.store.rules import BEGIN_REFUSALS, INTERRUPT_TABLE, LEASE_TABLE
+from aguila.store.rules import RUN_TABLE as STORED_RUN_TABLE
 from aguila.stream.chunks import CHUNK_KINDS, ENDS_EVERY_LANE, ENDS_NAMED_LANE, ENDS_OWN_LANE
 from aguila.stream.verification.rules import (
     ITEMS,
@@ -21,7 +26,7 @@ from aguila.stream.verification.rules import (
     wire_name,
 )
 
-DOCUMENT = Path(__file__).parents[1] / "docs" / "sequences.md"
+ROOT = Path(__file__).parents[1]
 BEGIN, END = "<!-- diagrams:begin -->", "<!-- diagrams:end -->"
 
 
@@ -124,25 +129,58 @@ def section() -> str:
     return "\n\n".join(parts)
 
 
-def drawn_into(document: str) -> str:
-    """Return the document with the current diagrams between its markers."""
+def state_diagram(start: str | None, table: Mapping[str, Mapping[str, str]]) -> str:
+    lines = ["```mermaid", "stateDiagram-v2"]
+    if start is not None:
+        lines.append(f"    [*] --> {start}")
+    for state, row in table.items():
+        lines += [f"    {state} --> {target}: {action}" for action, target in row.items()]
+    return "\n".join([*lines, "```"])
+
+
+def store_section() -> str:
+    refusals = ["| | a run is refused with, in this order |", "|---|---|"]
+    for place, text in enumerate(BEGIN_REFUSALS, 1):
+        error, _, reason = text.partition(": ")
+        refusals.append(f"| {place} | `{error}`: {reason} |")
+    parts = [
+        "A run as the store sees it:",
+        state_diagram("absent", STORED_RUN_TABLE),
+        "A lease:",
+        state_diagram("valid", LEASE_TABLE),
+        "An interrupt:",
+        state_diagram("open", INTERRUPT_TABLE),
+        "\n".join(refusals),
+    ]
+    return "\n\n".join(parts)
+
+
+DOCUMENTS: Mapping[Path, Callable[[], str]] = {
+    ROOT / "docs" / "sequences.md": section,
+    ROOT / "ARCHITECTURE.md": store_section,
+}
+
+
+def drawn_into(path: Path, document: str) -> str:
+    """Return a document with the current diagrams between its markers."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"{DOCUMENT.name} lacks {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{section()}\n\n{END}{after}"
+        raise SystemExit(f"{path.name} lacks {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{DOCUMENTS[path]()}\n\n{END}{after}"
 
 
 def main(arguments: list[str]) -> int:
-    document = DOCUMENT.read_text("utf-8")
-    current = drawn_into(document)
-    if arguments == ["--check"]:
-        if document != current:
-            print(f"{DOCUMENT.name} is not what the tables say: run python scripts/diagrams.py")
-            return 1
-        return 0
-    DOCUMENT.write_text(current, "utf-8")
-    return 0
+    status = 0
+    for path in DOCUMENTS:
+        document = path.read_text("utf-8")
+        current = drawn_into(path, document)
+        if arguments != ["--check"]:
+            path.write_text(current, "utf-8")
+        elif document != current:
+            print(f"{path.name} is not what the tables say: run python scripts/diagrams.py")
+            status = 1
+    return status
 
 
 if __name__ == "__main__":

@@ -92,6 +92,75 @@ async def test_floods_of_headers_are_refused_within_bounds(tmp_path: Path, http:
         finish(f"floods of headers, {http or 'aguila serve'}", attacks, "memory")
 
 
+@pytest.mark.postgres
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+async def test_requests_that_once_held_the_server_cost_little(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    """The findings of an hour of attacks, each next to a request of normal size."""
+    settings: dict[str, Any] = {}
+    if kind == "postgres":
+        kind, settings["schema"] = request.getfixturevalue("postgres"), request.getfixturevalue("postgres_schema")
+    threads, metadata = scaled(40, 500), {"text": "x" * 16_000}
+
+    def envelope(path: str) -> bytes:
+        params = {"path": path, "httpMethod": "GET"}
+        return json.dumps({"method": "resource/request", "params": params, "body": None}).encode()
+
+    async with measured_worker(tmp_path, kind, **settings) as worker:
+
+        async def send(method: str, path: str, body: bytes = b"", headers: bytes = b"") -> Request:
+            return Request(worker.port, method, path, body, headers)
+
+        async def call(*args: Any) -> int:
+            made = await send(*args)
+            await made.begin()
+            await made.finish()
+            return made.status
+
+        for number in range(threads):
+            assert await call("POST", "/", json.dumps(run_input(f"t{number}", "r")).encode()) == 200
+            change = json.dumps({"metadata": metadata}).encode()
+            assert await call("PATCH", f"/threads/t{number}", change) == 200
+        attacks = Attacks(worker)
+        await attacks.prepare()
+        found: list[tuple[str, tuple[Any, ...], set[int]]] = [
+            ("1: a header", ("GET", "/threads/t0", b"", b"X: y\r\n"), {200}),
+            ("1: repeated headers", ("GET", "/threads/t0", b"", b"X: y\r\n" * 300_000), {0, 400, 431}),
+            ("5: an envelope", ("POST", "/copilotkit", envelope("/threads?limit=1")), {200}),
+            (
+                "5: an envelope with a path of 1 MB",
+                ("POST", "/copilotkit", envelope("/threads?" + "a&" * 500_000)),
+                {400},
+            ),
+            ("7: one thread", ("GET", "/threads?limit=1"), {200}),
+            ("7: threads with 16 KB of metadata each", ("GET", "/threads?limit=500"), {200}),
+            ("8: a small change", ("PATCH", "/threads/t0", b'{"metadata": {"a": 1}}'), {200}),
+            ("8: 64 members", ("PATCH", "/threads/t0", _members(64)), {200}),
+            ("8: a flood of members", ("PATCH", "/threads/t0", _members(8_000)), {422}),
+            ("9: an upload", ("POST", "/files", b"x"), {201, 415}),
+            (
+                "9: a content type of 60 KB",
+                ("POST", "/files", b"x", b"Content-Type: a/" + b";b=c" * 15_000 + b"\r\n"),
+                {422},
+            ),
+            ("9: a content disposition of 1 MB", ("POST", "/files", b"x", _disposition(1_000_000)), {0, 400, 431}),
+        ]
+        for name, args, statuses in found:
+            size = sum(len(one) for one in args[2:])
+            made = await attacks.attack(name, size, lambda _, args=args: send(*args))
+            assert made.status in statuses, (name, made.status, made.body[:200])
+        finish(f"requests that once held the server, {kind.partition(':')[0]}", attacks, kind)
+
+
+def _members(count: int) -> bytes:
+    return json.dumps({"metadata": {f"m{number}": number for number in range(count)}}).encode()
+
+
+def _disposition(size: int) -> bytes:
+    return b'Content-Disposition: attachment; filename="' + b"\\" * size + b'"\r\n'
+
+
 def test_every_route_has_hostile_cases() -> None:
     assert set(hostile_routes.ROUTES) == route_names()
     assert hostile_routes.QUERIES.keys() <= route_names()

@@ -44,7 +44,7 @@ from aguila.stream.chunks import expand_chunks
 from aguila.stream.compact import compact
 from aguila.stream.lineage import Lineage
 from aguila.stream.reducer import reduce
-from aguila.stream.verification.whole_stream import verify
+from aguila.stream.verification.verifier import verify
 
 
 @settings(max_examples=250, deadline=None)

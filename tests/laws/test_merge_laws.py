@@ -14,7 +14,7 @@ from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEv
 from aguila.server.config.options import Settings
 from aguila.server.runs.event_pump import EventPump
 from aguila.server.runs.store_health import StoreHealth
-from aguila.store import Lease
+from aguila.store import Batch, Lease, RunChange, Written
 from aguila.stream import expand_chunks, reduce, verify
 from aguila.stream.delta_merger import ITEM_IDS, MAX_MERGED
 
@@ -28,8 +28,9 @@ class Log:
     def __init__(self) -> None:
         self.events: list[Event] = []
 
-    async def append(self, lease: Lease, events: list[bytes], **_: Any) -> None:
-        self.events += map(decode, events)
+    async def write(self, lease: Lease, change: RunChange) -> Written:
+        self.events += map(decode, change.events)
+        return Written(Batch(1, change.events))
 
 
 def decode(line: bytes) -> Event:
@@ -50,6 +51,7 @@ async def merge(events: list[Event], pauses: list[int]) -> list[Event]:
             store_health=StoreHealth(),
             loop=asyncio.get_running_loop(),
             on_failure=lambda error: pump.stop(error),
+            last=0,
         )
 
     async def flush() -> None:

@@ -11,7 +11,7 @@ from streams.random_streams import random_stream, streams
 from aguila.protocol import EventType, TextMessageChunkEvent, TextMessageContentEvent
 from aguila.stream.chunks import expand_chunks
 from aguila.stream.reducer import Reducer, reduce
-from aguila.stream.verification.whole_stream import verify
+from aguila.stream.verification.verifier import verify
 
 
 def test_random_streams_are_valid_and_hold_every_event_type():

@@ -35,7 +35,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
 )
 from aguila.stream.chunks import expand_chunks
-from aguila.stream.verification.whole_stream import verify
+from aguila.stream.verification.verifier import verify
 from aguila.stream.writer import EventWriter
 
 # Few ids, so that steps collide: most calls are illegal at the time.

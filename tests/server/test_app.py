@@ -115,7 +115,7 @@ async def test_an_app_can_be_used_as_a_context_and_again_after_it_was_closed(tmp
     for name in ("a", "b"):
         async with app:
             await post(app, name)
-            counts.append(len(await app.store.runs("anonymous", "thread")))
+            counts.append((await app.store.thread("anonymous", "thread")).summary.runs)
     assert counts == [1, 2]
 
 
@@ -207,14 +207,14 @@ def test_a_misspelt_option_is_refused(option: dict[str, Any]) -> None:
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("options", "synchronous"), [("", 1), ("?durability=process", 1), ("?durability=power", 2)])
+@pytest.mark.parametrize(
+    ("options", "durability"), [("", "process"), ("?durability=process", "process"), ("?durability=power", "power")]
+)
 async def test_the_store_of_an_app_syncs_each_commit_only_with_durability_power(
-    tmp_path: Path, options: str, synchronous: int
+    tmp_path: Path, options: str, durability: str
 ) -> None:
-    """1 is NORMAL: SQLite syncs at checkpoints only. 2 is FULL: it syncs each commit."""
     async with App(Held(), store=f"sqlite:///{tmp_path / 'a.db'}{options}") as app:
-        store: Any = app.store
-        assert await store._engine.get().write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0]) == synchronous
+        assert app.store.durability == durability
 
 
 async def test_a_websocket_is_turned_away() -> None:

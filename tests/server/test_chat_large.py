@@ -23,8 +23,11 @@ from large_files.kit import MIB, SIZE, Measured
 
 HELD = 0.05
 """Seconds of the loop's thread between two of its turns."""
-SLACK = 8 * MIB
-"""The growth of a process for other reasons: threads, buffers of sockets, pages of the database."""
+EVENT_HELD = 0.06 * 2.67
+"""The same where it encodes and checks an event of the whole file: 60 ms for 10 MiB, of 26.7 MiB of base64."""
+SLACK = 12 * MIB
+"""The growth of a process for other reasons: threads, buffers of sockets, and the pages that SQLite keeps, at most
+2 MiB for each connection: that of the writer and those of the readers. Measured with smaller caches: 3.6 MiB less."""
 TEXT = SIZE * 4 // 3
 """The file as base64."""
 
@@ -38,13 +41,13 @@ def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Measured]
     measured.close()
 
 
-def hold(figures: dict[str, float], bound: int) -> None:
+def hold(figures: dict[str, float], bound: int, most: float = HELD) -> None:
     """Check that the figures are within the bounds. ``-rP``, and so ``make faults``, shows them."""
     worked, held, late = (f"{1000 * figures[name]:.1f} ms" for name in ("worked", "held", "late"))
     print(f"grown by {figures['grown'] / MIB:.1f} MiB of {bound / MIB:.1f}")
     print(f"between two turns of the loop: {worked} of its thread, {held} of all threads, {late} late by the clock")
     assert figures["grown"] < bound, figures
-    assert figures["worked"] < allowed(HELD), figures
+    assert figures["worked"] < allowed(most), figures
 
 
 def bound(kept: int) -> int:
@@ -67,7 +70,7 @@ def test_a_large_image_is_uploaded_and_asked_for(server: Measured, is_form: bool
 
 def test_a_large_image_goes_out(server: Measured) -> None:
     # Once more than a file that comes in: an event is encoded and checked as a whole.
-    hold(kit.go_out(server), bound(0 if server.is_durable else TEXT) + SIZE)
+    hold(kit.go_out(server), bound(0 if server.is_durable else TEXT) + SIZE, EVENT_HELD)
 
 
 def test_a_large_image_goes_out_again_from_the_log(server: Measured) -> None:
@@ -80,6 +83,6 @@ def test_ten_large_images_come_and_go_at_once(tmp_path: Path) -> None:
     try:
         # Each has one come in and one go out, which would take twice as much one by one. How many of the ten are
         # under way at once is up to the machine, so each may take what the one that goes out may.
-        hold(kit.ten_at_once(server, size), 10 * (4 * size))
+        hold(kit.ten_at_once(server, size), 10 * (4 * size), EVENT_HELD)
     finally:
         server.close()

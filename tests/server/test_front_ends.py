@@ -75,7 +75,7 @@ class Notes(Hooks):
         return [route("/of/{thread}", {"GET": self._read})]
 
     async def _read(self, service: Service, request: Request) -> Response:
-        thread = await service.store.thread(request.caller.scope, request.ids[0])
+        thread = (await service.store.thread(request.caller.scope, request.ids[0])).summary
         return json_response({"note": thread.thread_id, "runs": thread.runs})
 
     def root(self, request: Request) -> Endpoint | None:
@@ -127,6 +127,10 @@ async def test_a_front_end_is_an_object_with_hooks() -> None:
     assert await request("GET", "/?notes") == (200, b'{"notes of":null}')
     assert await request("GET", "/agents/second?notes") == (200, b'{"notes of":"second"}')
     assert (await request("GET", "/"))[0] == 405
+    # No header, parameter or member without a name is a front end's.
+    anonymous = {**body, "runId": "r2", "forwardedProps": {"": 1}}
+    status, frames = await request("POST", "/?=1", anonymous)
+    assert (status, b'"hi ' in frames) == (200, True)
     assert await request("GET", "/elsewhere/of/a") == (404, (await request("GET", "/elsewhere"))[1])
     await app.close()
 

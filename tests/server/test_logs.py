@@ -76,7 +76,7 @@ def test_what_an_older_client_cannot_read_is_logged_with_its_run(caplog: pytest.
 
 def test_a_run_that_another_process_has_ended_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     class Fenced(MemoryStore):
-        async def append(self, *args: Any, **more: Any) -> Any:
+        async def write(self, *args: Any, **more: Any) -> Any:
             raise StaleLease("run 'r' is closed or has another owner")
 
     async def agent(run: Any) -> Any:

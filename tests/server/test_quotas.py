@@ -16,7 +16,7 @@ from aguila import App
 from aguila.server import Limits, Quota
 from aguila.server.http.request import Request
 from aguila.server.runs.admission import HourlyQuotas
-from aguila.store import MemoryStore, Store
+from aguila.store import MemoryStore, RunKey, Store, ThreadTarget
 from aguila.store.sqlite.store import SQLiteStore
 
 pytestmark = pytest.mark.anyio
@@ -75,11 +75,11 @@ async def test_the_quotas_of_a_scope_refuse_runs_and_uploads_and_cut_no_run(stor
         assert (await upload(app, b"1", user="me")).status == 201
         (await upload(app, b"2", user="me")).assert_quota("per_scope.files")
         assert (await start(app, "t1", "long", length=50_000, user="me")).status == 200
-        assert (await store.run("me", "t1", "long")).outcome == "success"  # not cut
+        assert (await store.run(RunKey("me", "t1", "long"))).outcome == "success"  # not cut
         (await start(app, "t1", "r2", user="me")).assert_quota("per_scope.bytes")
         assert (await start(app, "t1", "long", length=50_000, user="me")).status == 200  # attaching is always possible
         (await upload(app, b"3" * 20_000, user="you")).assert_quota("per_scope.bytes")
-        await store.delete_thread("me", "t1")
+        await store.delete("me", ThreadTarget("t1"))
         assert (await start(app, "t2", "r2", user="me")).status == 200
 
 

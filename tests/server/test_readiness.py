@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from serving import Held, Server, run_input, serving
+from stores.postgres_admin import connect
 from waiting import wait_until
 
 from aguila import App
@@ -50,27 +51,9 @@ def test_a_draining_server_is_healthy_and_not_ready() -> None:
 @contextmanager
 def locked_postgres(dsn: str, schema: str) -> Iterator[None]:
     """Another session holds a lock on the log."""
-    asyncpg: Any = pytest.importorskip("asyncpg")
-    release, is_locked = threading.Event(), threading.Event()
-
-    async def lock() -> None:
-        session = await asyncpg.connect(dsn)
-        try:
-            async with session.transaction():
-                await session.execute(f"LOCK TABLE {schema}.log IN SHARE MODE")
-                is_locked.set()
-                await asyncio.to_thread(release.wait)
-        finally:
-            await session.close()
-
-    thread = threading.Thread(target=lambda: asyncio.run(lock()))
-    thread.start()
-    try:
-        wait_until(is_locked.is_set)
+    with connect(dsn) as session, session.transaction():
+        session.execute(f"LOCK TABLE {schema}.log IN SHARE MODE")
         yield
-    finally:
-        release.set()
-        thread.join()
 
 
 @contextmanager
@@ -136,10 +119,10 @@ class Stuck(MemoryStore):
         super().__init__()
         self.hangs = threading.Event()
 
-    async def append(self, *args: Any, **options: Any) -> Any:
+    async def write(self, *args: Any, **options: Any) -> Any:
         while self.hangs.is_set():  # noqa: ASYNC110 - it is freed from another thread
             await asyncio.sleep(0.001)
-        return await super().append(*args, **options)
+        return await super().write(*args, **options)
 
 
 def test_a_check_does_not_end_an_outage_while_appends_wait(caplog: pytest.LogCaptureFixture) -> None:

@@ -174,6 +174,8 @@ def test_files_belong_to_a_scope(both: Both) -> None:
         ("POST", "/files"),
         ("GET", "/files/x"),
         ("DELETE", "/files/x"),
+        ("GET", "/data"),
+        ("DELETE", "/data"),
     ],
 )
 def test_every_route_asks_who_is_there(both: Both, method: str, path: str) -> None:

@@ -17,7 +17,7 @@ from serving import Background, server_process, types
 from waiting import DEADLINE, let_tasks_run, wait_until
 
 from aguila import App
-from aguila.store import SQLiteStore
+from aguila.store import SQLiteStore, Want
 
 pytestmark = pytest.mark.anyio
 
@@ -95,8 +95,11 @@ async def test_on_sigterm_runs_get_their_time_however_the_app_is_run(
 async def outcomes(path: Path) -> dict[str, str | None]:
     store = SQLiteStore(path)
     await store.open()
-    found = await store.threads("anonymous", limit=50)
-    outcomes = {one.thread_id: (await store.runs("anonymous", one.thread_id))[-1].outcome for one in found}
+    found = (await store.threads("anonymous")).threads
+    outcomes = {
+        one.thread_id: (await store.thread("anonymous", one.thread_id, Want(runs=True))).runs[-1].outcome
+        for one in found
+    }
     await store.close()
     return outcomes
 

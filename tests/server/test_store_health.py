@@ -33,23 +33,19 @@ class Stuck(MemoryStore):
         self.hangs = threading.Event()
         self.fails = threading.Event()
 
-    async def append(self, *args: Any, **options: Any) -> Any:
+    async def write(self, *args: Any, **options: Any) -> Any:
         while self.hangs.is_set():  # noqa: ASYNC110 - it is freed from another thread
             await asyncio.sleep(0.001)
         self._check()
-        return await super().append(*args, **options)
+        return await super().write(*args, **options)
 
     async def begin(self, *args: Any, **options: Any) -> Any:
         self._check()
         return await super().begin(*args, **options)
 
-    async def renew(self, *args: Any, **options: Any) -> Any:
+    async def take_over(self, *args: Any, **options: Any) -> Any:
         self._check()
-        return await super().renew(*args, **options)
-
-    async def expired(self) -> Any:
-        self._check()
-        return await super().expired()
+        return await super().take_over(*args, **options)
 
     def _check(self) -> None:
         if self.fails.is_set():

@@ -1,4 +1,4 @@
-"""Put the contract suite on the import path of every store's test module."""
+"""Put the helpers of the store tests on the import path of every test module."""
 
 import sys
 from pathlib import Path
@@ -6,4 +6,4 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-pytest.register_assert_rewrite("contract", "sqlite_support", "postgres_support")
+pytest.register_assert_rewrite("sqlite_support", "postgres_support")

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract.support import complete
 
-from aguila.store import MemoryStore, MetadataFilter, PostgresStore, SQLiteStore, Store, ThreadUpdate
-from aguila.store.postgres import queries as postgres_queries
-from aguila.store.sqlite import queries
+from aguila.store import MemoryStore, MetadataFilter, PostgresStore, SQLiteStore, Store, ThreadFilter, ThreadUpdate
+from aguila.store.sql import reads
+from aguila.store.sqlite.tx import SQLiteTx
+from aguila.testing.store_contract.support import complete, delete, list_threads
 
 pytestmark = pytest.mark.anyio
 
@@ -33,8 +33,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 async def test_filtered_pages_are_the_pages_of_a_plain_list(
     store: Store, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(queries, "MAX_INDEXED", most)
-    monkeypatch.setattr(postgres_queries, "MAX_INDEXED", most)
+    monkeypatch.setattr(reads, "MAX_INDEXED", most)
     rng = random.Random(most)
     values = [
         None,
@@ -54,9 +53,9 @@ async def test_filtered_pages_are_the_pages_of_a_plain_list(
             model[name] = model.pop(name, (None, False))
         elif choice < 0.9:
             model[name] = (rng.choice(values), rng.random() < 0.2)
-            await store.update_thread("a", name, ThreadUpdate(metadata=model[name][0], archived=model[name][1]))
+            await store.amend("a", name, ThreadUpdate(metadata=model[name][0], archived=model[name][1]))
         else:
-            await store.delete_thread("a", name)
+            await delete(store, name)
             del model[name]
     await complete(store, "another scope's", "r", scope="b")
     filters = [
@@ -72,7 +71,7 @@ async def test_filtered_pages_are_the_pages_of_a_plain_list(
             ]
             found: list[str] = []
             before: int | None = None
-            while page := await store.threads("a", limit=3, before=before, archived=archived, metadata=metadata):
+            while page := await list_threads(store, limit=3, before=before, archived=archived, metadata=metadata):
                 found += [one.thread_id for one in page]
                 before = page[-1].position
             assert found == wanted
@@ -81,13 +80,13 @@ async def test_filtered_pages_are_the_pages_of_a_plain_list(
 @pytest.mark.parametrize(
     ("filters", "index"),
     [
-        ({}, "threads_touched"),
-        ({"before": 5}, "threads_touched"),
-        ({"archived": False}, "threads_touched"),
+        ({}, "threads_position"),
+        ({"before": 5}, "threads_position"),
+        ({"archived": False}, "threads_position"),
         ({"archived": True}, "threads_archived"),
         ({"agent": "other"}, "threads_agent"),
-        ({"metadata": MetadataFilter("p", "x")}, "PRIMARY KEY (scope=? AND name=? AND value=?)"),
-        ({"metadata": MetadataFilter("p")}, "PRIMARY KEY (scope=? AND name=?)"),
+        ({"metadata": MetadataFilter("p", "x")}, "(member=?)"),
+        ({"metadata": MetadataFilter("p")}, "(member=?)"),
     ],
 )
 async def test_sqlite_lists_threads_by_an_index(tmp_path: Path, filters: dict[str, Any], index: str) -> None:
@@ -98,10 +97,10 @@ async def test_sqlite_lists_threads_by_an_index(tmp_path: Path, filters: dict[st
     with sqlite3.connect(tmp_path / "threads.db") as db:
         statements: list[str] = []
         db.set_trace_callback(statements.append)
-        options = {"before": None, "agent": None, "archived": None, "metadata": None, **filters}
-        queries.list_threads(db, "a", 50, **options)
+        tx = SQLiteTx(db, None, 0.0, 0.0)  # type: ignore[arg-type]
+        reads.list_threads(tx, "a", ThreadFilter(**filters), None)
         db.set_trace_callback(None)
-        listing = next(one for one in statements if "thread_id" in one)
+        listing = next(one for one in statements if "position" in one or "members" in one)
         plan = [row[3] for row in db.execute(f"EXPLAIN QUERY PLAN {listing}")]
     db.close()
     assert any(index in step for step in plan), plan

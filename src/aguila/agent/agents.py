@@ -189,7 +189,6 @@ async def _do(called: Called, output: Output) -> None:
 
 
 def _work(agent: Agent, run: BlockingRun, portal: ThreadPortal, output: Output) -> None:
-    """Run an agent in its thread."""
     portal.begin()
     value: Any = None
     failure: BaseException | None = None

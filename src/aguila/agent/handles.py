@@ -13,8 +13,7 @@ from typing import Any, Literal, cast
 
 from aguila.agent.interrupts import interrupts_in
 from aguila.agent.output import Output
-from aguila.agent.replay.branch import Branch, Place
-from aguila.agent.replay.branches import Branches
+from aguila.agent.replay.branches import Branch, Branches, Place
 from aguila.chat.from_chat.updates import Update
 from aguila.chat.own_metadata import add_own_metadata
 from aguila.codec.json.encoder import encode
@@ -29,7 +28,7 @@ from aguila.protocol import (
 )
 from aguila.protocol.parts import AudioPart, DocumentPart, ImagePart, TextPart, VideoPart
 from aguila.stream.json_values import copy_json
-from aguila.stream.patch import apply_patch, make_patch
+from aguila.stream.patch import PatchLimit, make_patch
 from aguila.stream.steps import OLD_STATUSES
 from aguila.stream.verification.rules import REASONING_MESSAGE, REASONING_SPAN, STEP, TEXT, TOOL_CALL
 
@@ -84,7 +83,6 @@ class TextHandle(Opened):
         self.closing: Metadata | None = None
 
     async def __aenter__(self) -> TextHandle:
-        """Open the message."""
         opening: Any = self._opening
         await self._output.send_opener(self._output.agent_writer.start_text, self.message_id, **opening)
         self._is_open = True
@@ -119,7 +117,6 @@ class ReasoningHandle(Opened):
         self._is_open: bool | None = None
 
     async def __aenter__(self) -> ReasoningHandle:
-        """Open the span and the message."""
         await self._output.send_opener(self._output.agent_writer.start_reasoning, self._span_id, subagent=self._owner)
         await self._output.send(
             self._output.agent_writer.start_reasoning_message,
@@ -185,7 +182,6 @@ class ToolCallHandle(Opened):
         self._opening = {"parent_message_id": parent_message_id, "subagent": owner, "metadata": metadata}
 
     async def __aenter__(self) -> ToolCallHandle:
-        """Open the call."""
         opening: Any = self._opening
         await self._output.send_opener(self._output.agent_writer.start_tool_call, self.name, self.id, **opening)
         self._is_open = True
@@ -270,7 +266,6 @@ class StepHandle(Opened):
         return self._parent.name if isinstance(self._parent, StepHandle) else self._parent
 
     async def __aenter__(self) -> StepHandle:
-        """Open the step."""
         name, number = self.name, 1
         while self._output.agent_writer.has_open(STEP, self.name, self._owner):
             number += 1
@@ -303,7 +298,7 @@ class StepHandle(Opened):
         )
 
 
-class BranchScope:
+class NamedBranch:
     """A named branch of the agent, active while it is entered: ``async with run.branch("name"):``."""
 
     __slots__ = ("_branches", "_entered", "_name")
@@ -326,11 +321,9 @@ class BranchScope:
             self._entered = None
 
     async def __aenter__(self) -> None:
-        """Begin the branch."""
         self.begin()
 
     async def __aexit__(self, *error: object) -> None:
-        """End the branch."""
         self.end()
 
 
@@ -409,7 +402,7 @@ class ActivityHandle:
     async def patch(self, patch: Sequence[JsonPatchOperation]) -> None:
         """Apply a JSON Patch to the content. If it does not apply, raises ``PatchError`` and sends nothing."""
         operations = copy_json(list(patch))
-        new = apply_patch(self._content, operations, limit=MAX_SIZE)
+        new = PatchLimit(MAX_SIZE).apply_patch(self._content, operations)
         self._content = _object(new)
         await self._send_patch(operations)
 

@@ -132,12 +132,12 @@ class Output:
             return []
         if self.yielded.chat is not None:
             return self.yielded.events_of_update(self.yielded.chat, text)
-        events: Events = []
-        if self._text is None:
-            if self.state.may_differ and self.state.is_due(None):
-                self.send_state()
-            self._text = self.branches.new_id("msg")
-            events = self.agent_writer.emit(TextMessageStartEvent(message_id=self._text, role="assistant"))
+        if self._text is not None:
+            return self.agent_writer.emit(TextMessageContentEvent(message_id=self._text, delta=text))
+        if self.state.may_differ and self.state.is_due(None):
+            self.send_state()
+        self._text = self.branches.new_id("msg")
+        events = self.agent_writer.emit(TextMessageStartEvent(message_id=self._text, role="assistant"))
         return events + self.agent_writer.emit(TextMessageContentEvent(message_id=self._text, delta=text))
 
     def end_text(self) -> None:

@@ -21,7 +21,7 @@ from aguila import protocol
 from aguila.agent.context import RunContext, Services
 from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.output import Output
-from aguila.agent.replay.branch import Branch
+from aguila.agent.replay.branches import Branch
 from aguila.chat.expiry import read_expiry
 from aguila.chat.interrupts import unwrap_response
 from aguila.chat.json_schema import check_schema
@@ -129,8 +129,8 @@ def nested_effect_error(key: str) -> RuntimeError:
 
 
 @dataclass(slots=True, eq=False)
-class _KeyScope:
-    """The scope in which ``new_key`` counts: a recorded effect, by its key, or the agent itself.
+class _KeySpace:
+    """Where ``new_key`` counts: within a recorded effect, by its key, or within the agent itself.
 
     A replay skips recorded effects and repeats others. Each effect has its own counts, so that a repeated one gets the
     keys of the first time.
@@ -144,7 +144,7 @@ class _KeyScope:
 _effects: ContextVar[tuple[tuple[Questions, str], ...]] = ContextVar("aguila.agent.effects", default=())
 """The effects that the current code runs in, with their keys."""
 
-_key_scope: ContextVar[_KeyScope | None] = ContextVar("aguila.agent.key_scope", default=None)
+_key_space: ContextVar[_KeySpace | None] = ContextVar("aguila.agent.key_space", default=None)
 
 
 @dataclass(slots=True, eq=False)
@@ -163,7 +163,7 @@ class Questions:
     _recording: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     _ask_counts: dict[str, tuple[int, Branch]] = field(default_factory=dict[str, tuple[int, Branch]])
     """How often questions without keys were asked, and where last."""
-    _top: _KeyScope | None = None
+    _top: _KeySpace | None = None
 
     def make_interrupt(
         self,
@@ -360,11 +360,11 @@ class Questions:
             nonlocal is_new
             is_new = True
             before = output.state.seen()
-            token = _key_scope.set(_KeyScope(self, key))
+            token = _key_space.set(_KeySpace(self, key))
             try:
                 value = await _call_effect(effect)
             finally:
-                _key_scope.reset(token)
+                _key_space.reset(token)
             after = output.state.seen()
             patch = [] if after is before else make_patch(before, after)
             times = {same: number for same, (number, one) in self._ask_counts.items() if one.is_within(branch)}
@@ -380,10 +380,10 @@ class Questions:
         return done["value"]
 
     def new_key(self, kind: str) -> str:
-        """Make a key that is unique in the run and that a replay makes again: the scope and a count."""
-        place = _key_scope.get()
-        if place is None or place.owner is not self:  # the scope of another run, which started this one
-            place = self._top = self._top or _KeyScope(self, None)
+        """Make a key that is unique in the run and that a replay makes again: the enclosing effect and a count."""
+        place = _key_space.get()
+        if place is None or place.owner is not self:  # of another run, which started this one
+            place = self._top = self._top or _KeySpace(self, None)
         branch = self._output.branches.current_branch().name
         if branch != "":
             kind = f"{kind} of {branch}"

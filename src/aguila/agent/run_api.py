@@ -7,7 +7,7 @@ from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 from aguila.agent.handles import (
     ActivityHandle,
-    BranchScope,
+    NamedBranch,
     Opened,
     ReasoningHandle,
     StepHandle,
@@ -206,7 +206,7 @@ class RunAPI:
     # Branches
 
     @overload
-    def branch(self, name: str, /) -> BranchScope: ...
+    def branch(self, name: str, /) -> NamedBranch: ...
     @overload
     def branch(
         self, name: str, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs
@@ -217,21 +217,21 @@ class RunAPI:
         """Name a part of the agent that runs beside others, so that a replay finds it again.
 
         With a function, return a coroutine that calls it in the branch, for a task:
-        ``group.create_task(run.branch("flight", book, "flight"))``. Without one, return a scope:
+        ``group.create_task(run.branch("flight", book, "flight"))``. Without one, return a context manager:
         ``async with run.branch("flight"):``. Names are relative to the enclosing branch. A name may be used again after
         the branch has ended.
 
         Raises ``ValueError`` for an empty name, or while a branch of that name is active in the same parent.
         """
-        scope = BranchScope(self._output.branches, name)
+        branch = NamedBranch(self._output.branches, name)
         if function is None:
-            return scope
+            return branch
         if not callable(function):
             raise TypeError(
                 f"run.branch({name!r}, ...) takes a function and its arguments, as in run.branch('a', book, 'flight');"
                 f" it got {type(function).__name__}"
             )
-        return _call_in(scope, function, args, kwargs)
+        return _call_in(branch, function, args, kwargs)
 
     # Questions
 
@@ -341,9 +341,9 @@ def _name_of(tool: str | FunctionTool[..., Any]) -> str:
 
 
 async def _call_in(
-    scope: BranchScope, function: Callable[..., Awaitable[T]], args: tuple[Any, ...], kwargs: dict[str, Any]
+    branch: NamedBranch, function: Callable[..., Awaitable[T]], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> T:
-    async with scope:
+    async with branch:
         return await function(*args, **kwargs)
 
 
@@ -377,7 +377,6 @@ class SubagentHandle(Opened, RunAPI):
         return self.id
 
     async def __aenter__(self) -> SubagentHandle:
-        """Send SUBAGENT_STARTED."""
         self._is_open = True
         await self._output.send_opener(self._output.agent_writer.start_subagent, self.name, self.id, **self._opening)
         return self

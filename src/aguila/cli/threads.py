@@ -15,12 +15,16 @@ import typer
 
 from aguila.cli.output.transcript import escape_controls
 from aguila.errors import AguilaError, StoreError
-from aguila.store import Store, ThreadSummary
+from aguila.store import ScopeRecord, Store, ThreadFilter, ThreadSummary, ThreadTarget
+from aguila.store.archives.archive import list_threads as list_keys
+from aguila.store.archives.archive import read_archive
 from aguila.store.archives.copying import Restored, restore_thread
-from aguila.store.archives.file_format import decode_archives, encode_archive
-from aguila.store.archives.thread_archive import Snapshot, ThreadArchive
+from aguila.store.archives.export import export_thread
+from aguila.store.archives.file_format import decode_archives
+from aguila.store.contract import StoreReader
 from aguila.store.locations import make_store, sqlite_path
-from aguila.store.run_inputs import is_inline
+from aguila.store.records import ThreadArchive
+from aguila.store.sql.store import SQLStore
 from aguila.testing.plurals import counted
 
 T = TypeVar("T")
@@ -30,7 +34,7 @@ ThreadKey = tuple[str, str]
 
 
 _PAGE: Final = 500
-"""Threads that are read from one snapshot for a list."""
+"""Threads of a list that are read at a time."""
 
 
 class CannotUse(AguilaError):
@@ -48,7 +52,7 @@ class Outcome:
         """Count a thread."""
         self.counts[restored] += 1
         if restored == "different":
-            self._different.append((archive.scope, archive.thread_id))
+            self._different.append((archive.thread.scope, archive.thread.summary.thread_id))
 
     def report(self) -> None:
         """Print the counts. Exit with status 1 if threads were left because they differ."""
@@ -81,7 +85,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 @asynccontextmanager
-async def opened(location: str, *, create: bool = False) -> AsyncGenerator[Store]:
+async def opened(location: str, *, create: bool = False) -> AsyncGenerator[SQLStore]:
     """Open a store. Raise ``CannotUse`` if there is none, unless ``create``."""
     try:
         path = sqlite_path(location)
@@ -90,6 +94,7 @@ async def opened(location: str, *, create: bool = False) -> AsyncGenerator[Store
         raise CannotUse(str(error)) from None
     if path is not None and not create:
         check_exists(path)
+    assert isinstance(store, SQLStore)  # noqa: S101 - every store with a location is one
     await store.open()
     try:
         yield store
@@ -104,14 +109,25 @@ def check_exists(path: Path) -> None:
 
 
 @asynccontextmanager
-async def _snapshot_of(location: str) -> AsyncGenerator[Snapshot]:
+async def snapshot_of(location: str) -> AsyncGenerator[StoreReader]:
+    """Open one state of a store. Raise ``CannotUse`` if there is none."""
     async with opened(location) as store, store.snapshot() as snapshot:
         yield snapshot
 
 
-async def _select(snapshot: Snapshot, scope: str | None, wanted: Sequence[str]) -> list[ThreadKey]:
+async def list_scopes(reader: StoreReader, scope: str | None = None) -> list[ScopeRecord]:
+    """Return the scopes of a store with their usage, in the order of their names."""
+    found: list[ScopeRecord] = []
+    async for one in reader.rest(scope):
+        if not isinstance(one, ScopeRecord):
+            break  # scopes come first
+        found.append(one)
+    return found
+
+
+async def _select(snapshot: StoreReader, scope: str | None, wanted: Sequence[str]) -> list[ThreadKey]:
     """Return the wanted threads in the order of the snapshot; without any, all of the scope."""
-    keys = [key for key in await snapshot.threads() if scope in (None, key[0])]
+    keys = [key for one in await list_scopes(snapshot, scope) for key in await list_keys(snapshot, one.scope)]
     if not wanted:
         return keys
     for thread_id in wanted:
@@ -129,7 +145,7 @@ def find_all(location: str, scope: str | None, wanted: Sequence[str]) -> list[Th
     """Return the wanted threads. Raise ``CannotUse`` if one does not exist."""
 
     async def find() -> list[ThreadKey]:
-        async with _snapshot_of(location) as snapshot:
+        async with snapshot_of(location) as snapshot:
             return await _select(snapshot, scope, wanted)
 
     return run(find())
@@ -150,25 +166,15 @@ def list_threads(location: str, scope: str | None, *, as_json: bool) -> None:
 async def _summaries(store: Store, scope: str | None) -> AsyncIterator[tuple[str, ThreadSummary]]:
     """Iterate over the threads of a scope, or of all, each with its scope.
 
-    A snapshot needs no permission to write, unlike ``Store.threads``. A new one is opened for every ``_PAGE`` threads:
-    a pager may stop the output for hours, and an open snapshot keeps the database from removing old rows.
+    Not from one snapshot: a pager may stop the output for hours, and an open snapshot keeps the database from removing
+    old rows.
     """
-    async with store.snapshot() as snapshot:
-        left = sorted({key[0] for key in await snapshot.threads() if scope in (None, key[0])}, reverse=True)
-    before: int | None = None
-    while left:
-        found: list[tuple[str, ThreadSummary]] = []
-        async with store.snapshot() as snapshot:
-            while left and len(found) < _PAGE:
-                page = await snapshot.summaries(left[-1], before=before, limit=_PAGE)
-                found += [(left[-1], summary) for summary in page]
-                if len(page) == _PAGE:
-                    before = page[-1].position
-                else:
-                    left.pop()
-                    before = None
-        for one in found:
-            yield one
+    for one in await list_scopes(store, scope):
+        before: int | None = None
+        while page := (await store.threads(one.scope, ThreadFilter(limit=_PAGE, before=before))).threads:
+            for summary in page:
+                yield one.scope, summary
+            before = page[-1].position
 
 
 def _summary_line(scope: str, summary: ThreadSummary) -> str:
@@ -190,9 +196,9 @@ def show(location: str, scope: str | None, thread_id: str, *, as_json: bool) -> 
     """Print a thread: a summary, or its events."""
 
     async def read() -> ThreadArchive:
-        async with _snapshot_of(location) as snapshot:
+        async with snapshot_of(location) as snapshot:
             ((found, _),) = await _select(snapshot, scope, [thread_id])
-            return await snapshot.thread(found, thread_id, ends_run=False)
+            return await read_archive(snapshot, found, thread_id, ends_run=False)
 
     archive = run(read())
     if as_json:
@@ -206,65 +212,74 @@ def show(location: str, scope: str | None, thread_id: str, *, as_json: bool) -> 
 
 
 def _describe(archive: ThreadArchive) -> Iterator[str]:
-    yield f"thread {archive.thread_id}  scope {archive.scope!r}  agent {archive.agent}"
-    if archive.title is not None:
-        yield f"title {archive.title}"
-    if archive.metadata is not None:
-        yield f"metadata {archive.metadata.decode()}"
-    yield f"created {_time(archive.created_at)}  updated {_time(archive.updated_at)}" + (
-        "  archived" if archive.archived else ""
+    thread, summary = archive.thread, archive.thread.summary
+    yield f"thread {summary.thread_id}  scope {thread.scope!r}  agent {summary.agent}"
+    if summary.title is not None:
+        yield f"title {summary.title}"
+    if summary.metadata is not None:
+        yield f"metadata {summary.metadata.decode()}"
+    yield f"created {_time(summary.created_at)}  updated {_time(summary.updated_at)}" + (
+        "  archived" if summary.archived else ""
     )
-    yield f"events {archive.first} to {archive.last}"
-    for run_ in archive.runs:
-        record = run_.record
+    yield f"events {thread.first} to {summary.last}"
+    for record in thread.runs:
         is_root = record.parent_run_id in (None, record.run_id)  # its own id: it continues no run
         parent = "" if is_root else f"  after {record.parent_run_id}"
-        events = f"events {record.first} to {archive.last if record.is_running else record.last}"
+        events = f"events {record.first} to {record.last}"
         yield f"run {record.run_id}  {record.outcome or 'running'}  {_time(record.started_at)}  {events}{parent}"
-    for interrupt in archive.interrupts:
+    for interrupt in thread.interrupts:
         claimed = "" if interrupt.claimed_by is None else f" by {interrupt.claimed_by}"
         yield f"interrupt {interrupt.interrupt_id}  {interrupt.status}{claimed}  raised by {interrupt.run_id}"
-    for file in archive.files:
-        if not is_inline(file.blob.blob_id):
-            name = file.blob.filename or "unnamed"
-            yield f"file {file.blob.blob_id}  {name}  {file.blob.media_type}  {counted(file.blob.size, 'byte')}"
+    for file in thread.files:
+        name = file.filename or "unnamed"
+        yield f"file {file.file_id}  {name}  {file.media_type}  {counted(file.size, 'byte')}"
 
 
 def export_threads(location: str, scope: str | None, wanted: Sequence[str], output: Path, *, force: bool) -> int:
     """Write threads to a file; return how many."""
 
     async def export(write: Callable[[bytes], object]) -> int:
-        async with _snapshot_of(location) as snapshot:
+        async with snapshot_of(location) as snapshot:
             keys = await _select(snapshot, scope, wanted)
             for found, thread_id in keys:
-                for line in encode_archive(await snapshot.thread(found, thread_id)):
-                    write(line)
+                async for piece in export_thread(snapshot, found, thread_id):
+                    write(piece)
             return len(keys)
 
+    return write_export(export, output, force=force)
+
+
+def write_export(
+    export: Callable[[Callable[[bytes], object]], Coroutine[Any, Any, T]], output: Path, *, force: bool
+) -> T:
+    """Write an export to a file, or to standard output; return what ``export`` does."""
     if output == Path("-"):
-        count = run(export(sys.stdout.buffer.write))
+        result = run(export(sys.stdout.buffer.write))
         sys.stdout.buffer.flush()
-        return count
+        return result
     if output.exists() and not force:
         raise CannotUse(f"{output} exists; --force replaces it")
     part = output.with_name(output.name + ".part")  # an export that fails leaves no file that looks complete
     try:
         with part.open("wb") as file:
-            count = run(export(file.write))
+            result = run(export(file.write))
         part.replace(output)
     finally:
         part.unlink(missing_ok=True)
-    return count
+    return result
 
 
 def import_threads(location: str, source: Path, *, replace: bool) -> Outcome:
-    """Restore the threads of an export in a store."""
+    """Restore the threads and files of an export in a store."""
     outcome = Outcome()
 
     async def restore(lines: BinaryIO) -> None:
         async with opened(location, create=True) as store:
             for archive in decode_archives(lines):
-                outcome.add(archive, await restore_thread(store, archive, replace=replace))
+                if isinstance(archive, ThreadArchive):
+                    outcome.add(archive, await restore_thread(store, archive, replace=replace))
+                else:
+                    await store.restore(archive)
 
     with ExitStack() as stack:
         lines = sys.stdin.buffer if source == Path("-") else stack.enter_context(source.open("rb"))
@@ -282,7 +297,7 @@ def delete(location: str, keys: Sequence[ThreadKey]) -> None:
     async def delete_all() -> None:
         async with opened(location) as store:
             for scope, thread_id in keys:
-                await store.delete_thread(scope, thread_id)
+                await store.delete(scope, ThreadTarget(thread_id))
 
     run(delete_all())
 

@@ -1,31 +1,69 @@
-"""Stores: the event log and the files behind durable threads. ``base`` is the contract."""
+"""Stores: the event log and the files behind durable threads.
+
+``contract`` is the contract, and ``rules`` decides what may be written.
+"""
 
 from typing import TYPE_CHECKING, Any
 
-from aguila.store.base import Store
-from aguila.store.memory.store import MemoryStore
+from aguila.store.contract import Store, StoreReader
 from aguila.store.records import (
     DEFAULT_AGENT,
+    RECENT_THREADS,
+    UNOWNED,
+    Amendment,
+    AnswerCancel,
+    Archive,
+    ArchivedFile,
     Batch,
-    Blob,
+    Begun,
+    Cancel,
     CancelRequest,
+    Compaction,
     Durability,
+    Effect,
+    FileArchive,
+    FileRecord,
+    FileTarget,
     InterruptRecord,
     InterruptStatus,
     Lease,
+    LogPart,
+    Message,
     MetadataFilter,
     NewRun,
+    NewTurns,
     Outcome,
     Quotas,
+    RemovedThreads,
+    Rest,
     Retention,
+    RunChange,
     RunEnd,
-    RunProjection,
+    RunKey,
     RunRecord,
-    StoredProjection,
+    ScopeRecord,
+    ScopeTarget,
+    Stamp,
+    Swept,
+    Taken,
+    Target,
+    ThreadArchive,
+    ThreadChange,
+    ThreadFilter,
+    ThreadKey,
+    ThreadPage,
+    ThreadRecord,
     ThreadSummary,
+    ThreadTarget,
     ThreadUpdate,
+    Turn,
     Usage,
+    ViewerRecord,
+    Want,
+    Watch,
+    Written,
 )
+from aguila.store.sqlite.memory import MemoryStore
 from aguila.store.sqlite.store import SQLiteStore
 
 if TYPE_CHECKING:
@@ -33,35 +71,71 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_AGENT",
+    "RECENT_THREADS",
+    "UNOWNED",
+    "Amendment",
+    "AnswerCancel",
+    "Archive",
+    "ArchivedFile",
     "Batch",
-    "Blob",
+    "Begun",
+    "Cancel",
     "CancelRequest",
+    "Compaction",
     "Durability",
+    "Effect",
+    "FileArchive",
+    "FileRecord",
+    "FileTarget",
     "InterruptRecord",
     "InterruptStatus",
     "Lease",
+    "LogPart",
     "MemoryStore",
+    "Message",
     "MetadataFilter",
     "NewRun",
+    "NewTurns",
     "Outcome",
     "PostgresStore",
     "Quotas",
+    "RemovedThreads",
+    "Rest",
     "Retention",
+    "RunChange",
     "RunEnd",
-    "RunProjection",
+    "RunKey",
     "RunRecord",
     "SQLiteStore",
+    "ScopeRecord",
+    "ScopeTarget",
+    "Stamp",
     "Store",
-    "StoredProjection",
+    "StoreReader",
+    "Swept",
+    "Taken",
+    "Target",
+    "ThreadArchive",
+    "ThreadChange",
+    "ThreadFilter",
+    "ThreadKey",
+    "ThreadPage",
+    "ThreadRecord",
     "ThreadSummary",
+    "ThreadTarget",
     "ThreadUpdate",
+    "Turn",
     "Usage",
+    "ViewerRecord",
+    "Want",
+    "Watch",
+    "Written",
 ]
 
 
 def __getattr__(name: str) -> Any:
     if name != "PostgresStore":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from aguila.store.postgres.store import PostgresStore  # few programs need its fifteen modules
+    from aguila.store.postgres.store import PostgresStore  # few programs need its modules
 
     return PostgresStore

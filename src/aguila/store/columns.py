@@ -6,7 +6,7 @@ from typing import Final
 
 from aguila.store.records import CancelRequest
 
-READ_BYTES: Final = 512 * 1024
+READ_BYTES: Final = 64 * 1024
 """Bytes after which a read stops, whatever its limit: a reader that is suspended keeps them in memory."""
 
 CANCEL: Final[dict[CancelRequest | None, int]] = {None: 0, "always": 1, "unwatched": 2}

@@ -15,6 +15,9 @@ from aguila.store.large_strings import HUGE
 SMALL_RUN: Final = 64 * 1024
 """The bytes that a small run writes. A health check requires room for them."""
 
+ROW_BYTES: Final = 64 * 1024
+"""The most bytes of a row of the log with several events: a reader that is stalled holds at least one, decoded."""
+
 MAX_TITLE: Final = 500
 """Characters of a thread's title."""
 
@@ -23,25 +26,27 @@ Row = tuple[int, bytes]
 
 
 def encode_rows(events: Sequence[bytes]) -> list[Row]:
-    """Join events to rows of the log. A large event is a row of its own, which is not copied.
+    """Join events to rows of the log, of at most ``ROW_BYTES`` unless an event is larger: that one is not copied.
 
     Raises ``ValueError`` for an event that holds a line break.
     """
     if len(events) == 1:
         return [(1, _check_line(events[0]))]
-    if max(map(len, events), default=0) <= HUGE:
+    if sum(map(len, events)) <= ROW_BYTES:
         return [(len(events), join_events(events))]
     rows: list[Row] = []
-    start = 0
+    start = size = 0
     for index, event in enumerate(events):
-        if len(event) > HUGE:
-            if start < index:
-                rows.append((index - start, join_events(events[start:index])))
-            rows.append((1, _check_line(event)))
-            start = index + 1
-    if start < len(events):
-        rows.append((len(events) - start, join_events(events[start:])))
+        if start < index and size + len(event) > ROW_BYTES:
+            rows.append(_join_row(events[start:index]))
+            start, size = index, 0
+        size += len(event)
+    rows.append(_join_row(events[start:]))
     return rows
+
+
+def _join_row(events: Sequence[bytes]) -> Row:
+    return (1, _check_line(events[0])) if len(events) == 1 else (len(events), join_events(events))
 
 
 def decode_row(body: bytes) -> list[bytes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
-from aguila.store.base import Store
+from aguila.store.contract import Store
 from aguila.store.sqlite.store import SQLiteStore
 
 MEMORY: Final = ":memory:"

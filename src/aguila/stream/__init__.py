@@ -9,8 +9,7 @@ from aguila.stream.patch import apply_patch, make_patch
 from aguila.stream.reducer import Reducer, reduce
 from aguila.stream.steps import StepDetails, step_details
 from aguila.stream.usage import aggregate_token_usage
-from aguila.stream.verification.verifier import Verifier
-from aguila.stream.verification.whole_stream import verify
+from aguila.stream.verification.verifier import Verifier, verify
 from aguila.stream.writer import EventWriter
 
 __all__ = [

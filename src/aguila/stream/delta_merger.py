@@ -52,13 +52,13 @@ class DeltaMerger:
         The members of a delta that was added have their declared types, so it can be encoded later.
         """
         cls = event.__class__
-        if cls not in ITEM_IDS:
+        id_field = ITEM_IDS.get(cls)
+        if id_field is None:
             return None
-        item_id, text, owner = getattr(event, ITEM_IDS[cls]), event.delta, event.subagent_run_id
+        item_id, text, owner = getattr(event, id_field), event.delta, event.subagent_run_id
         if (
             text.__class__ is not str
             or len(text) > _MAX_DELTA
-            or item_id.__class__ is not str
             or not (owner is None or owner.__class__ is str)
             or not (event.metadata is event.raw_event is event.timestamp is None)
         ):
@@ -67,6 +67,8 @@ class DeltaMerger:
         if last is not None and last[1] == item_id and last[0] is cls:
             last[2].append(text)
             return item_id
+        if item_id.__class__ is not str:
+            return None
         if self._open:
             # Some deltas of an item may be tagged with its owner, and others not (SUB-9). They must keep their order.
             self._open = {key: one for key, one in self._open.items() if one[1] != item_id}

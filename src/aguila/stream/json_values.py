@@ -28,9 +28,6 @@ MAX_DIGITS = 1_000
 
 _MAX_INTEGER_BITS = (10**MAX_DIGITS - 1).bit_length()
 
-_PLAIN = 1 << 64
-"""Integers below this one need no check of their length."""
-
 _ABSENT: Any = object()
 _pack = msgspec.msgpack.Encoder().encode
 
@@ -44,48 +41,11 @@ def copy_json(value: Any) -> Any:
     Raises ``EncodeError``, with a pointer, for a value that cannot be sent as JSON: another type, NaN, an integer of
     more than ``MAX_DIGITS``, nesting deeper than ``MAX_JSON_DEPTH``, or a document that contains itself.
     """
-    cls = value.__class__
-    if value is None or cls is str:  # as most optional members are
-        return value
-    if cls is dict or cls is list:
-        copied = _copy_plain(value)
-        if copied is not None:
-            return copied
     try:
         return _copy(value, None, 0)
     except EncodeError as error:
         # The pointer is enough. The frames of the recursion would fill hundreds of kilobytes of a log.
         raise error.with_traceback(None)  # noqa: B904 - it is the same error
-
-
-def _copy_plain(root: Any) -> Any:
-    """Copy an object or array of values as JSON decoders make them. Return None for any other value.
-
-    A request may bring hundreds of thousands of small arrays, so there is no call of a Python function for each.
-    """
-    root = root.copy()
-    pending: list[tuple[Any, int]] = [(root, 1)]  # copied, but their members are not
-    while pending:
-        container, depth = pending.pop()  # the last one: a document that contains itself soon is too deep
-        if depth > MAX_JSON_DEPTH:
-            return None
-        is_object = container.__class__ is dict
-        for key, member in container.items() if is_object else enumerate(container):
-            if is_object and key.__class__ is not str:
-                return None
-            cls = member.__class__
-            if cls is str or member is None or cls is bool:
-                continue
-            if cls is list or cls is dict:
-                container[key] = copied = member.copy()
-                if copied or depth == MAX_JSON_DEPTH:
-                    pending.append((copied, depth + 1))
-            elif cls is int:
-                if not -_PLAIN < member < _PLAIN:
-                    return None
-            elif cls is not float or member - member != 0:  # NaN and the infinities
-                return None
-    return root
 
 
 def _copy(value: Any, at: _Place, depth: int) -> Any:

@@ -59,7 +59,6 @@ class RunTree:
         self._warn = warn
 
     def __contains__(self, run_id: str) -> bool:
-        """Return whether the tree has a run."""
         return run_id in self._by_id
 
     def __getitem__(self, run_id: str) -> RunNode:

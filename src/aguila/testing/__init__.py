@@ -1,4 +1,4 @@
-"""Tools to test agents and clients; Aguila's own tests use them, too.
+"""Tools to test agents, clients and stores; Aguila's own tests use them, too.
 
 Names are imported when they are first used. Hypothesis strategies are in ``aguila.testing.strategies`` (extra
 ``testing``). pytest loads ``plugin``.
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from aguila.testing.chaos import Chaos
     from aguila.testing.client import ClientMaker, client_for, sync_client_for
     from aguila.testing.scripted import Approve, Ask, Call, ScriptedAgent, Wait
+    from aguila.testing.store_contract import StoreContract
 
 __all__ = [
     "Approve",
@@ -22,6 +23,7 @@ __all__ = [
     "ClientMaker",
     "Finding",
     "ScriptedAgent",
+    "StoreContract",
     "StreamAssertion",
     "Wait",
     "assert_stream",
@@ -38,6 +40,7 @@ _MODULES = {
     "ClientMaker": "aguila.testing.client",
     "Finding": "aguila.stream.verification.checker",
     "ScriptedAgent": "aguila.testing.scripted",
+    "StoreContract": "aguila.testing.store_contract",
     "StreamAssertion": "aguila.testing.assertions",
     "Wait": "aguila.testing.scripted",
     "assert_stream": "aguila.testing.assertions",

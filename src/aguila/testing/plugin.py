@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from aguila.testing.client import ClientMaker
 
 
+pytest.register_assert_rewrite("aguila.testing.store_contract")
+
+
 @pytest.fixture
 def agui_client() -> Iterator[ClientMaker]:
     """Make clients: ``agui_client(agent)`` calls an agent or an ASGI app in this process, without sockets.

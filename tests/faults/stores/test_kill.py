@@ -49,7 +49,8 @@ def kill_a_writer(path: Path, rng: random.Random, seed: int) -> dict[str, int]:
 async def verify(path: Path, confirmed: dict[str, int]) -> None:
     store = SQLiteStore(path)
     await store.open()
-    for summary in await store.threads("a"):
+    threads = (await store.threads("a")).threads
+    for summary in threads:
         position = 0
         left = 0
         async for batch in _all(store, summary.thread_id):
@@ -62,14 +63,14 @@ async def verify(path: Path, confirmed: dict[str, int]) -> None:
             assert left == 0, "a batch is there in part"
         assert position == summary.last >= confirmed.get(summary.thread_id, 0)
         assert summary.is_running
-    assert confirmed.keys() <= {summary.thread_id for summary in await store.threads("a")}
+    assert confirmed.keys() <= {summary.thread_id for summary in threads}
     await store.check()
     await store.close()
 
 
 async def _all(store: SQLiteStore, thread_id: str):
     after = 0
-    while batches := await store.read("a", thread_id, after, limit=10_000):
+    while batches := (await store.read("a", thread_id, after, limit=10_000)).batches:
         for batch in batches:
             yield batch
         after = batches[-1].last

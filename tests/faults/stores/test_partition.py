@@ -27,7 +27,7 @@ from serving import REPOSITORY
 from stores.postgres_cluster import Cluster, find_programs, make_folder
 from waiting import DEADLINE, wait_until, wait_until_async
 
-from aguila.store import PostgresStore, RunEnd
+from aguila.store import PostgresStore, RunChange, RunEnd
 
 pytestmark = pytest.mark.anyio
 
@@ -225,16 +225,15 @@ async def test_a_server_that_is_cut_off_loses_its_run_and_nothing_else(
         await asyncio.to_thread(wait_until, lambda: len(printed()) > count + 20)
         place.cut()
         async with asyncio.timeout(DEADLINE):
-            while not (found := await store.expired()):  # noqa: ASYNC110 - the lease is in the database
+            while not (taken := await store.take_over("other", 30)):  # noqa: ASYNC110 - the lease is in the database
                 await asyncio.sleep(0.05)
-        lease = await store.take_over(found[0], owner="other", lease_seconds=30)
-        assert lease is not None
-        ended = await store.append(lease, [b'{"n":"lost"}'], end=RunEnd(outcome="error"))
+        change = RunChange(events=[b'{"n":"lost"}'], end=RunEnd(outcome="error"))
+        ended = (await store.write(taken[0].lease, change)).batch
         place.heal()
         await asyncio.to_thread(wait_until, lambda: printed()[-1] == "stale")
         stored = [int(line) for line in printed() if line.isdigit()]
         assert stored == list(range(2, len(stored) + 2))
-        events = [event for batch in await store.read("a", "t", limit=100_000) for event in batch.events]
+        events = [event for batch in (await store.read("a", "t", limit=100_000)).batches for event in batch.events]
         assert events[: len(stored) + 1] == [b'{"n":%d}' % number for number in range(1, len(stored) + 2)]
         assert len(events) - len(stored) in (2, 3)  # one append may have been committed without an answer
         assert ended.last == len(events)

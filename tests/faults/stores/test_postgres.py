@@ -15,10 +15,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import asyncpg
+import psycopg
 import pytest
 from faults.database_link import DatabaseLink
 from faults.kit import Effects, Frames, Viewer, Worker, act, events_of, report, scaled, terminal, within_deadline
+from stores.postgres_admin import query
 from stores.postgres_cluster import Cluster, find_programs, make_folder
 from waiting import DEADLINE
 
@@ -93,10 +94,10 @@ class Deployment:
         await execute(
             self.primary.dsn,
             f"""
-            CREATE TABLE {self.schema}.writers (thread bigint, last bigint, epoch integer, writer text);
+            CREATE TABLE {self.schema}.writers (thread bigint, last bigint, epoch bigint, writer text);
             CREATE FUNCTION {self.schema}.note_writer() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-              INSERT INTO {self.schema}.writers SELECT NEW.thread, NEW.last, t.epoch, session_user
-              FROM {self.schema}.threads t WHERE t.key = NEW.thread;
+              INSERT INTO {self.schema}.writers SELECT t.key, NEW.place & 4294967295, t.epoch, session_user
+              FROM {self.schema}.threads t WHERE t.key = NEW.place >> 32;
               RETURN NULL;
             END $$;
             CREATE TRIGGER note_writer AFTER INSERT ON {self.schema}.log FOR EACH ROW
@@ -106,18 +107,17 @@ class Deployment:
 
     async def check_writers(self) -> int:
         """Assert that each epoch of a run has one writer, and that no writer comes back; return the take-overs."""
-        db = await asyncpg.connect(self.primary.dsn)
-        rows = await db.fetch(
+        rows = query(
+            self.primary.dsn,
             f"""
             SELECT w.thread, r.run_id, w.epoch, w.writer FROM {self.schema}.writers w JOIN LATERAL (
               SELECT x.run_id FROM {self.schema}.runs x WHERE x.thread = w.thread AND x.first <= w.last
               ORDER BY x.first DESC LIMIT 1) r ON true
             ORDER BY w.thread, w.last
-            """
+            """,
         )
-        await db.close()
         taken_over = 0
-        for _, run in groupby(rows, key=lambda row: (row[0], row[1])):
+        for _, run in groupby(rows, key=lambda row: (row["thread"], row["run_id"])):
             owners = [owner for owner, _ in groupby((row["epoch"], row["writer"]) for row in run)]
             assert [epoch for epoch, _ in owners] == sorted({epoch for epoch, _ in owners}), owners
             taken_over += len(owners) - 1
@@ -140,11 +140,9 @@ async def execute(dsn: str, sql: str) -> None:
     async with asyncio.timeout(DEADLINE):
         while True:
             try:
-                db = await asyncpg.connect(dsn)
-                await db.execute(sql)
-                await db.close()
+                query(dsn, sql)
                 return
-            except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
+            except psycopg.Error:
                 await asyncio.sleep(0.1)
 
 
@@ -381,28 +379,23 @@ async def break_for(deployment: Deployment, kind: str, at: int, seconds: float) 
 
 async def describe(deployment: Deployment, thread: str) -> str:
     """Return all rows of a thread, and what the servers logged about it."""
-    db = await asyncpg.connect(deployment.primary.dsn)
-    tables = {"threads": "thread_id", "runs": "thread", "log": "thread"}
+    dsn = deployment.primary.dsn
+    tables = {"threads": "key", "runs": "thread", "log": "place >> 32"}
     found: list[str] = []
-    key = await db.fetchval(f"SELECT key FROM {deployment.schema}.threads WHERE thread_id = $1", thread)
+    key = query(dsn, f"SELECT key FROM {deployment.schema}.threads WHERE thread_id = $1", thread)[0]["key"]
     for table, column in tables.items():
-        value = thread if table == "threads" else key
-        rows = await db.fetch(f"SELECT * FROM {deployment.schema}.{table} WHERE {column} = $1", value)
-        found += [f"{table}: {dict(row)}" for row in rows]
-    await db.close()
+        rows = query(dsn, f"SELECT * FROM {deployment.schema}.{table} WHERE {column} = $1", key)
+        found += [f"{table}: {row}" for row in rows]
     for log in sorted(deployment.folder.glob("worker-*.log")):
         found += [f"{log.name}: {line}" for line in log.read_text().splitlines() if thread in line]
     return "\n".join(found)
 
 
 async def terminate_backends(deployment: Deployment, chance: random.Random) -> None:
-    db = await asyncpg.connect(deployment.primary.dsn)
-    try:
-        rows = await db.fetch("SELECT pid FROM pg_stat_activity WHERE application_name = 'aguila'")
-        for row in chance.sample(rows, min(len(rows), chance.choice([1, 3, 20]))):
-            await db.execute("SELECT pg_terminate_backend($1)", row[0])
-    finally:
-        await db.close()
+    dsn = deployment.primary.dsn
+    rows = query(dsn, "SELECT pid FROM pg_stat_activity WHERE application_name = 'aguila'")
+    for row in chance.sample(rows, min(len(rows), chance.choice([1, 3, 20]))):
+        query(dsn, "SELECT pg_terminate_backend($1)", row["pid"])
 
 
 async def promote(deployment: Deployment) -> None:

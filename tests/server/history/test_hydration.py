@@ -54,9 +54,9 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.hydration import Hydration, hydrate_thread
-from aguila.server.threads.projection import Projections
-from aguila.store import MemoryStore, Store
+from aguila.store import MemoryStore, RunKey, Store
 from aguila.stream import Conversation, Verifier, reduce, verify
 
 pytestmark = pytest.mark.anyio
@@ -215,7 +215,7 @@ async def test_a_branch_can_be_joined(open_store: Store) -> None:
 
 async def test_another_scope_receives_nothing(open_store: Store) -> None:
     await write_run(open_store, agent_input("r1", user("u1")))
-    joined = await hydrate_thread(open_store, Projections(open_store), "other", THREAD, "r1", live=None)
+    joined = await hydrate_thread(open_store, Threads(open_store), "other", THREAD, "r1", live=None)
     assert types(joined.events) == ["RUN_STARTED", "RUN_FINISHED"]
 
 
@@ -278,7 +278,7 @@ async def test_what_is_open_is_opened_again_with_what_it_has_so_far_txt_3(open_s
     await append_events(open_store, lease, rest)
     stream = [*joined.events, *await log_after(open_store, joined.after)]
     assert verify(stream, producer=True).end == "finished"
-    check_same(reduce(stream), (await Projections(open_store).load(SCOPE, THREAD)).conversation)
+    check_same(reduce(stream), (await Threads(open_store).at(SCOPE, THREAD)).conversation)
     assert reduce(stream).state == {"n": 2}
 
 
@@ -293,11 +293,11 @@ async def test_the_running_run_is_sent_with_its_own_ids_and_without_its_input(op
 async def test_a_run_that_ends_during_a_join_leaves_its_end_to_the_log(open_store: Store) -> None:
     await begin_run(open_store, agent_input("r0", thread_id="other"))
     lease = await begin_run(open_store, agent_input("r1", user("u1")))
-    seen = await open_store.run(SCOPE, THREAD, "r1")
+    seen = await open_store.run(RunKey(SCOPE, THREAD, "r1"))
     ending = RunFinishedEvent(thread_id=THREAD, run_id="r1")
     await append_events(open_store, lease, [*text_message("a1", "x"), ending])
     await write_run(open_store, agent_input("r2", user("u2")), text_message("a2", "y"))
-    joined = await hydrate_thread(open_store, Projections(open_store), SCOPE, THREAD, "visit", live=seen)
+    joined = await hydrate_thread(open_store, Threads(open_store), SCOPE, THREAD, "visit", live=seen)
     assert joined.is_live
     assert (await log_after(open_store, joined.after))[0] == ending
     stream = [*joined.events, ending]
@@ -375,7 +375,7 @@ async def check_every_cut(seed: int, size: int, **options: Any) -> None:
         for event in run:
             lease = await store_event(store, event, lease)
             joins.append(await hydrate(store))
-        logged = (await Projections(store, warn=ignore).load(SCOPE, THREAD)).conversation
+        logged = (await Threads(store, warn=ignore).at(SCOPE, THREAD)).conversation
         for joined in joins:
             assert len(joined.events) > 1
             stream = [*joined.events]

@@ -300,6 +300,8 @@ def test_a_client_that_goes_away_in_the_middle_of_its_body_does_no_harm(server: 
         ("POST", "/files"),
         ("GET", "/files/x"),
         ("DELETE", "/files/x"),
+        ("GET", "/data"),
+        ("DELETE", "/data"),
     ],
 )
 def test_without_authentication_threads_are_not_listed_or_deleted_and_files_are_refused(method: str, path: str) -> None:

@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 from serving import Held, Peer, number_of, serving
+from stores.postgres_admin import connect
 
 from aguila import App, AsyncClient
 from aguila.agent import Run
@@ -29,7 +29,7 @@ from aguila.protocol import (
     TextMessageContentEvent,
     TextMessageEndEvent,
 )
-from aguila.store import PostgresStore, RunEnd, SQLiteStore, Store
+from aguila.store import PostgresStore, RunChange, RunEnd, SQLiteStore, Store
 
 Backup = tuple[Callable[[], Store], Callable[[], None], Callable[[], None]]
 
@@ -63,27 +63,24 @@ def backup(request: pytest.FixtureRequest, tmp_path: Path) -> Backup:
         return lambda: SQLiteStore(folder / "a.db"), lambda: shutil.copytree(folder, copy) and None, put_back
     dsn, schema = request.getfixturevalue("postgres"), request.getfixturevalue("postgres_schema")
 
-    async def copy_tables(source: str, target: str) -> None:
-        db = await asyncpg.connect(dsn)
-        try:
-            await db.execute("SET session_replication_role = replica")  # without triggers
-            names = await db.fetch("SELECT tablename FROM pg_tables WHERE schemaname = $1 ORDER BY 1", source)
+    def copy_tables(source: str, target: str) -> None:
+        with connect(dsn) as db:
+            db.execute("SET session_replication_role = replica")  # without triggers
+            names = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = $1 ORDER BY 1", [source]).fetchall()
             if target != schema:
-                await db.execute(f"CREATE SCHEMA {target}")
-            for (name,) in names:
+                db.execute(f"CREATE SCHEMA {target}")
+            for name in [row["tablename"] for row in names]:
                 if target == schema:
-                    await db.execute(f"TRUNCATE {target}.{name}")
+                    db.execute(f"TRUNCATE {target}.{name}")
                     select = f"SELECT * FROM {source}.{name}"
-                    await db.execute(f"INSERT INTO {target}.{name} OVERRIDING SYSTEM VALUE {select}")
+                    db.execute(f"INSERT INTO {target}.{name} OVERRIDING SYSTEM VALUE {select}")
                 else:
-                    await db.execute(f"CREATE TABLE {target}.{name} AS TABLE {source}.{name}")
-        finally:
-            await db.close()
+                    db.execute(f"CREATE TABLE {target}.{name} AS TABLE {source}.{name}")
 
     return (
         lambda: PostgresStore(dsn, schema=schema, patience=30.0),
-        lambda: asyncio.run(copy_tables(schema, f"{schema}_copy")),
-        lambda: asyncio.run(copy_tables(f"{schema}_copy", schema)),
+        lambda: copy_tables(schema, f"{schema}_copy"),
+        lambda: copy_tables(f"{schema}_copy", schema),
     )
 
 
@@ -216,24 +213,24 @@ async def test_a_client_reads_on_without_loss_when_another_process_takes_its_run
             if is_cut:
                 transport.cut.set()
                 await transport.was_cut.wait()
-            (record,) = await thief.expired()
-            lease = await thief.take_over(record, owner="thief", lease_seconds=30)
-            assert lease is not None
-            await thief.append(lease, [encode(TextMessageContentEvent(message_id=seen[-1].message_id, delta="three"))])
+            (taken,) = await thief.take_over("thief", 30)
+            text = TextMessageContentEvent(message_id=seen[-1].message_id, delta="three")
+            await thief.write(taken.lease, RunChange(events=[encode(text)]))
             ends = [
                 TextMessageEndEvent(message_id=seen[-1].message_id),
-                RunFinishedEvent(thread_id="thread", run_id=record.run_id, outcome=RunFinishedSuccessOutcome()),
+                RunFinishedEvent(thread_id="thread", run_id=taken.run.run_id, outcome=RunFinishedSuccessOutcome()),
             ]
-            await thief.append(lease, [encode(one) for one in ends], end=RunEnd(outcome="success"))
+            change = RunChange(events=[encode(one) for one in ends], end=RunEnd(outcome="success"))
+            await thief.write(taken.lease, change)
             transport.resume.set()
             seen += [await reading, *[event async for event in events]]
     assert [event.type for event in seen] == [
         "RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_CONTENT", "TEXT_MESSAGE_END",
         "RUN_FINISHED",
     ]  # fmt: skip
-    batches = await thief.read(record.scope, "thread")
-    assert {batch.token for batch in batches} == {record.token, lease.token}
-    assert record.token != lease.token
+    batches = (await thief.read(taken.run.scope, "thread")).batches
+    assert {batch.token for batch in batches} == {taken.run.token, taken.lease.token}
+    assert taken.run.token != taken.lease.token
     if is_cut:
-        assert transport.requests[1].headers["Last-Event-ID"] == f"3-{record.token}"
+        assert transport.requests[1].headers["Last-Event-ID"] == f"3-{taken.run.token}"
     await thief.close()

@@ -21,10 +21,9 @@ from aguila.codec.sse import SSEParser
 from aguila.protocol import RunErrorEvent, RunFinishedEvent, RunStartedEvent
 from aguila.server import Sends, Timing
 from aguila.server.http.frames import CURRENT_SSE
-from aguila.server.http.open_streams import OpenStreams
-from aguila.server.http.stream import EventStream
+from aguila.server.http.stream import EventStream, OpenStreams
 from aguila.server.runs import maintenance
-from aguila.store import MemoryStore, Retention
+from aguila.store import MemoryStore, Retention, ThreadTarget
 
 
 async def talker(run: Any) -> Any:
@@ -406,7 +405,7 @@ async def test_a_thread_that_is_deleted_right_after_its_run_is_not_reported_as_f
 
         service: Any = app._service
         await wait_until_async(lambda: b"RUN_STARTED" in sent and not service.runs.live)
-        await app.store.delete_thread("anonymous", "thread")
+        await app.store.delete("anonymous", ThreadTarget("thread"))
         if is_used_again:
             again = Reader(app)
             await again.request("POST", "/", body.replace(b'"run"', b'"next"'), content_type="application/json")

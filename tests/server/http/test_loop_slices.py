@@ -65,6 +65,22 @@ async def test_other_tasks_get_turns_while_a_long_log_is_sent() -> None:
     assert turns >= 3 * MESSAGES // 1024
 
 
+async def test_other_tasks_get_turns_while_a_reader_resumes_at_the_end_of_a_long_run() -> None:
+    """A reader that gets one text at a time needs what it has received before."""
+    async with App(many_messages, store=MemoryStore(), allow_anonymous=True) as app:
+        body = json.dumps(run_input("t", "r1")).encode()
+        await Reader(app).request("POST", "/", body, content_type="application/json")
+        last = (await app.store.thread("anonymous", "t")).summary.last
+        reader = Reader(app)
+        request = asyncio.create_task(reader.request("GET", f"/threads/t/runs/r1/events?after={last - 1}"))
+        turns = 0
+        while not request.done():
+            await asyncio.sleep(0)
+            turns += not reader.messages
+        assert b"RUN_FINISHED" in reader.body
+    assert turns >= MESSAGES // 1024
+
+
 def test_an_app_imports_protobuf_before_the_first_request_that_needs_it() -> None:
     program = "import sys; from aguila import App; App(print); sys.exit('google.protobuf.message' not in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

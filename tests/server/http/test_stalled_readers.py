@@ -11,18 +11,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from faults.kit import scaled
 from in_process import Reader
 from route_table import route_names
 from serving import run_input
-from waiting import let_tasks_run
+from waiting import let_tasks_run, wait_until_async
 
 from aguila import App
 from aguila.protocol import TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
 from aguila.server import Limits
 from aguila.server.frontends.page.files import PageFiles
+from aguila.store import ThreadTarget
 from aguila.store.encoding import MAX_TITLE
+from aguila.stream.verification.checker import UPSTREAM_FINDINGS, Finding, UpstreamFindings
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -88,11 +91,11 @@ async def test_a_thread_that_is_deleted_after_its_run_is_not_reported_as_failed(
         await reader.stalled.wait()
 
         async def has_ended() -> bool:
-            return not (await app.store.thread("anonymous", "t")).is_running
+            return not (await app.store.thread("anonymous", "t")).summary.is_running
 
         while not await has_ended():
             await let_tasks_run()
-        await app.store.delete_thread("anonymous", "t")
+        await app.store.delete("anonymous", ThreadTarget("t"))
         reader.goes_on.set()
         await reading
         assert b"RUN_STARTED" in reader.body
@@ -173,6 +176,42 @@ async def test_a_stalled_reader_holds_a_piece_of_what_it_reads(store: Any, agent
         assert all(reader.body == whole.body for reader, _ in readers[:3])
 
 
+async def test_readers_of_a_run_in_progress_hold_a_piece_of_it(store: Any) -> None:
+    """The events of one batch are 3 MB: the agent sends them at once."""
+    begins = asyncio.Event()
+
+    async def burst(run: Any) -> Any:
+        await begins.wait()
+        for number in range(20):
+            yield TextMessageStartEvent(message_id=f"m{number}", role="assistant")
+            yield TextMessageContentEvent(message_id=f"m{number}", delta="y" * 60_000)
+            yield TextMessageEndEvent(message_id=f"m{number}")
+
+    async with App(burst, store=store) as app:
+        whole = Reader(app)
+        body = json.dumps(run_input("t", "r1")).encode()
+        running = asyncio.create_task(whole.request("POST", "/", body, content_type="application/json"))
+        readers = [Reader(app, accepts=3) for _ in range(READERS * 2)]
+        await wait_until_async(lambda: whole.messages)
+        tasks = [asyncio.create_task(reader.request("GET", "/threads/t/events")) for reader in readers]
+        await wait_until_async(lambda: all(reader.messages for reader in readers))
+        gc.collect()
+        tracemalloc.start()
+        try:
+            begins.set()
+            assert await running == 200
+            for reader in readers:
+                await reader.stalled.wait()
+            held = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert held < 4 * len(whole.body) + len(readers) * HELD // 2
+        for reader in readers:
+            reader.goes_on.set()
+        assert await asyncio.gather(*tasks) == [200] * len(readers)
+        assert all(b"RUN_FINISHED" in reader.body for reader in readers)
+
+
 # Every route
 
 
@@ -182,6 +221,14 @@ async def talk_and_remember(run: Any) -> Any:
         yield TextMessageStartEvent(message_id=f"m{number}", role="assistant")
         yield TextMessageContentEvent(message_id=f"m{number}", delta="y" * 50_000)
         yield TextMessageEndEvent(message_id=f"m{number}")
+
+
+async def checked(run: Any) -> Any:
+    """Record what a gateway finds about the events of another server."""
+    findings = [Finding(level="warning", rule="PROC-3", message="z" * 500, index=number) for number in range(300)]
+    found = UpstreamFindings(count=300, findings=findings, events={})
+    await run.once(UPSTREAM_FINDINGS, lambda: msgspec.to_builtins(found))
+    yield "done"
 
 
 RUN = json.dumps(run_input("t", "r1")).encode()
@@ -195,12 +242,22 @@ LARGE: dict[str, tuple[str, bytes]] = {
     "GET /threads/{id}/runs/{id}/events": ("/threads/t/runs/r1/events", b""),
     "GET /threads/{id}/runs/{id}/input": ("/threads/t/runs/r2/input", b""),
     "GET /files/{id}": ("/files/{file}", b""),
+    "GET /data": ("/data", b""),
     "GET /_page/{id}": ("/_page/large.js", b""),
     "POST /copilotkit": (
         "/copilotkit",
         json.dumps({"method": "agent/run", "params": {"agentId": "agent"}, "body": json.loads(RUN)}).encode(),
     ),
     "POST /copilotkit/agent/{id}/run": ("/copilotkit/agent/agent/run", RUN),
+    "GET /threads/{id}/runs/{id}/check": ("/threads/c/runs/r3/check", b""),
+    "POST /copilotkit/agent/{id}/suggest": (
+        "/copilotkit/agent/agent/suggest",
+        json.dumps(run_input("s", "s1")).encode(),
+    ),
+    "POST /copilotkit/agent/{id}/stop/{id}": (
+        "/copilotkit/agent/agent/stop/t",
+        json.dumps({"runId": "x" * 100_000}).encode(),
+    ),
     "POST /copilotkit/agent/{id}/connect": ("/copilotkit/agent/agent/connect", CONNECT),
     "GET /copilotkit/threads": ("/copilotkit/threads?limit=500", b""),
     "GET /copilotkit/threads/{id}/messages": ("/copilotkit/threads/t/messages", b""),
@@ -216,16 +273,14 @@ SMALL = {
     "GET /healthz": "a status",
     "GET /readyz": "a status",
     "GET /threads/{id}/runs/{id}": "a record",
-    "GET /threads/{id}/runs/{id}/check": "at most 500 findings; a buffered body, counted as GET / is",
     "PATCH /threads/{id}": "a summary, with at most 16 KiB of metadata",
     "DELETE /threads/{id}": "nothing",
     "POST /threads/{id}/cancel": "a record",
     "POST /threads/{id}/runs/{id}/cancel": "a record",
     "POST /files": "a reference",
     "DELETE /files/{id}": "nothing",
+    "DELETE /data": "nothing",
     "GET /copilotkit/info": "what the developer declares",
-    "POST /copilotkit/agent/{id}/suggest": "a run that ends with its reader; Limits.runs bounds them",
-    "POST /copilotkit/agent/{id}/stop/{id}": "a record",
     "POST /copilotkit/threads/clear": "nothing",
     "PATCH /copilotkit/threads/{id}": "a summary",
     "DELETE /copilotkit/threads/{id}": "nothing",
@@ -244,12 +299,15 @@ def test_every_route_is_known_to_answer_with_much_or_little() -> None:
 async def test_readers_that_do_not_read_hold_little(
     route: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They hold a piece each, or are counted and refused. Before that, one reader has received the whole response."""
+    """They hold a piece each, or are counted and refused. Before that, one reader has received the whole response.
+
+    A run that is not stored is held until it is read, and counted as a run until then.
+    """
     (tmp_path / "_page").mkdir()
     (tmp_path / "_page" / "large.js").write_bytes(random.Random(1).randbytes(3 * MIB))
     monkeypatch.setattr("aguila.server.app.PageFiles", partial(PageFiles, tmp_path))
-    agents = {"agent": talk_and_remember, "echo": echo}
-    limits = Limits(buffered=MIB, event=20 * MIB)
+    agents = {"agent": talk_and_remember, "echo": echo, "checked": checked}
+    limits = Limits(buffered=MIB, event=20 * MIB, runs_per_scope=2)
     async with App(agents, allow_anonymous=True, limits=limits, copilotkit=True, page=True) as app:
         method, (path, body) = route.partition(" ")[0], LARGE[route]
         await post_run(app)
@@ -257,6 +315,9 @@ async def test_readers_that_do_not_read_hold_little(
             members = {"messages": [{"id": "m", "role": "user", "content": "x" * (3 * MIB)}]}
             data = json.dumps(run_input("t", "r2", **members)).encode()
             assert await Reader(app).request("POST", "/", data, content_type="application/json") == 200
+        if path.endswith("/r3/check"):
+            data = json.dumps(run_input("c", "r3")).encode()
+            assert await Reader(app).request("POST", "/agents/checked", data, content_type="application/json") == 200
         if "/threads?" in path:
             await make_threads(app)
         if "{file}" in path:
@@ -286,7 +347,7 @@ async def test_readers_that_do_not_read_hold_little(
             tracemalloc.stop()
         for reader, _ in readers:
             reader.goes_on.set()
-        assert {await task for _, task in readers} <= {200, 503}
+        assert {await task for _, task in readers} <= {200, 429, 503}
         assert held < 2 * size + len(readers) * HELD // 2
 
 

@@ -15,6 +15,7 @@ from stores.stored_threads import (
     begin_run,
     make_interrupt,
     resume_entry,
+    runs_of,
     write_run,
 )
 
@@ -22,10 +23,10 @@ from aguila.errors import InterruptTaken, StoreError, ThreadBusy
 from aguila.protocol import RunErrorEvent, RunFinishedCancelledOutcome, RunFinishedEvent
 from aguila.server.config.errors import Rejected
 from aguila.server.config.options import Settings
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.interrupts.plan import ResumePlan, find_open_interrupts, plan_resume
 from aguila.server.threads.interrupts.resume_chain import FailedAttempts
-from aguila.server.threads.projection import Projections
-from aguila.store import Store
+from aguila.store import RunChange, Store
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +36,7 @@ NOW = 1_800_000_000.0
 async def plan(store: Store, input: Any, **options: Any) -> ResumePlan:
     settings = Settings(history=options.pop("history", "client"))
     options = {"now": NOW, "scope": SCOPE, **options}
-    return await plan_resume(input, settings, store=store, projections=Projections(store), **options)
+    return await plan_resume(input, settings, store=store, threads=Threads(store), **options)
 
 
 async def refusal(store: Store, input: Any, **options: Any) -> tuple[int, str, str | None]:
@@ -57,7 +58,7 @@ async def test_a_run_that_continues_nothing_needs_no_plan(open_store: Store) -> 
         assert made == ResumePlan(
             claims=[], contested=[], waiting=frozenset(), replay=None, root_run_id="r2", original_input=None, notices=[]
         )
-        if not await open_store.runs(SCOPE, THREAD):
+        if not await runs_of(open_store):
             await write_run(open_store, agent_input("r1", user("u1")))
 
 
@@ -102,10 +103,10 @@ async def test_the_branch_being_continued_decides_what_is_open_int_7(open_store:
 
 
 async def test_open_interrupts_are_those_that_the_path_left_open_and_no_run_has_used(open_store: Store) -> None:
-    projections = Projections(open_store)
+    threads = Threads(open_store)
 
     async def waiting(run_id: str | None = None) -> list[str]:
-        found = await find_open_interrupts(open_store, SCOPE, await projections.load(SCOPE, THREAD, run_id))
+        found = await find_open_interrupts(open_store, SCOPE, await threads.at(SCOPE, THREAD, run_id))
         return [interrupt.id for interrupt in found]
 
     await write_run(open_store, agent_input("r0"))
@@ -422,7 +423,7 @@ async def test_of_racing_resumes_with_the_same_plan_one_begins(open_store: Store
             lease = await begin_run(open_store, sent, claims=made.claims)
         except StoreError as error:
             return type(error).__name__
-        await open_store.settle(lease, made.claims)
+        await open_store.write(lease, RunChange(settles=made.claims))
         await append_events(open_store, lease, [RunErrorEvent(message="over")])
         return "began"
 

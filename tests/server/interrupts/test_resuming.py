@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
@@ -18,7 +17,7 @@ from aguila.agent import RunInterrupt
 from aguila.codec import Notice, decode_event, encode
 from aguila.protocol import Interrupt as Question
 from aguila.server import Sends
-from aguila.store import Lease, MemoryStore
+from aguila.store import MemoryStore, Want
 
 
 def answers(*pairs: tuple[str, Any], status: str = "resolved") -> list[dict[str, Any]]:
@@ -109,10 +108,11 @@ def test_an_answer_counts_as_used_in_the_very_transaction_that_closes_its_run() 
     class Watching(MemoryStore):
         """Looks at the interrupts right before a run is closed: that is where a process may die."""
 
-        async def append(self, lease: Any, events: Any, *, end: Any = None) -> Any:
-            if end is not None:
-                before_the_end.append([one.status for one in await self.interrupts(lease.scope, lease.thread_id)])
-            return await super().append(lease, events, end=end)
+        async def write(self, lease: Any, change: Any) -> Any:
+            if change.end is not None:
+                found = await self.thread(lease.scope, lease.thread_id, Want(interrupts=True))
+                before_the_end.append([one.status for one in found.interrupts])
+            return await super().write(lease, change)
 
     async def agent(run: Any) -> Any:
         if not run.resume:
@@ -427,11 +427,12 @@ class SlowSettling(MemoryStore):
         super().__init__()
         self._count = 0
 
-    async def settle(self, lease: Lease, interrupt_ids: Sequence[str]) -> None:
-        self._count += 1
-        if self._count % 2 == 0:
-            await asyncio.sleep(0.05)
-        await super().settle(lease, interrupt_ids)
+    async def write(self, lease: Any, change: Any) -> Any:
+        if change.settles and change.end is None:
+            self._count += 1
+            if self._count % 2 == 0:
+                await asyncio.sleep(0.05)
+        return await super().write(lease, change)
 
 
 def test_an_answer_that_is_settled_late_is_not_asked_for_again() -> None:

@@ -16,9 +16,9 @@ from stores.stored_threads import SCOPE, THREAD, agent_input, begin_run, make_in
 from aguila import App
 from aguila.agent import InterruptCancelled
 from aguila.server.config.errors import Rejected
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.interrupts.resume_chain import FailedAttempts
 from aguila.server.threads.interrupts.retry import retract_attempts
-from aguila.server.threads.projection import Projections
 from aguila.store import MemoryStore, SQLiteStore, Store
 
 pytestmark = pytest.mark.anyio
@@ -257,7 +257,7 @@ async def test_a_retry_that_another_overtook_between_its_plan_and_its_beginning_
         await begin_run(store, agent_input("r4", resume=[resume_entry("int_1")]))
         attempts = FailedAttempts(asked_by="r1", run_ids=["r2"])  # as it was when r4 was planned
         with pytest.raises(Rejected) as caught:
-            await retract_attempts(attempts, Projections(store), SCOPE, THREAD, "r4")
+            await retract_attempts(attempts, Threads(store), SCOPE, THREAD, "r4")
         assert caught.value.code == "interrupt_taken"
 
     store = MemoryStore()
@@ -291,7 +291,7 @@ async def test_nothing_is_taken_back_of_a_run_that_said_nothing() -> None:
     await write_run(store, agent_input("r2", resume=[resume_entry("int_1")]), claims=["int_1"], outcome="error")
     await begin_run(store, agent_input("r3", resume=[resume_entry("int_1")]), claims=["int_1"])
     back, snapshot = await retract_attempts(
-        FailedAttempts(asked_by="r1", run_ids=["r2"]), Projections(store, history="server"), SCOPE, THREAD, "r3"
+        FailedAttempts(asked_by="r1", run_ids=["r2"]), Threads(store, history="server"), SCOPE, THREAD, "r3"
     )
     assert snapshot is None
     assert back.changed == frozenset()

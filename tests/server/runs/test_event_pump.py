@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
@@ -27,7 +26,7 @@ from aguila.server import Sends
 from aguila.server.config.options import Settings
 from aguila.server.runs.event_pump import MAX_AHEAD, EventPump
 from aguila.server.runs.store_health import StoreHealth
-from aguila.store import Lease, Store
+from aguila.store import Batch, Lease, RunChange, Store, Written
 from aguila.stream.delta_merger import MAX_MERGED
 
 pytestmark = pytest.mark.anyio
@@ -42,9 +41,10 @@ class Log:
         self.lines: list[bytes] = []
         self.is_held = asyncio.Event()
 
-    async def append(self, lease: Lease, events: Sequence[bytes], **_: Any) -> None:
+    async def write(self, lease: Lease, change: RunChange) -> Written:
         await self.is_held.wait()
-        self.lines += events
+        self.lines += change.events
+        return Written(Batch(1, change.events))
 
 
 def event_pump(log: Any, window: float = 0.0, *, merges: bool = True) -> EventPump:
@@ -57,6 +57,7 @@ def event_pump(log: Any, window: float = 0.0, *, merges: bool = True) -> EventPu
             store_health=StoreHealth(),
             loop=asyncio.get_running_loop(),
             on_failure=lambda error: pump.stop(error),
+            last=0,
         )
     return pump
 

@@ -15,7 +15,7 @@ from waiting import wait_until
 from aguila import App
 from aguila.errors import StoreUnavailable
 from aguila.server import Timing
-from aguila.store import MemoryStore, RunEnd, SQLiteStore
+from aguila.store import MemoryStore, SQLiteStore, Want
 
 SLOW = """
 import asyncio
@@ -182,10 +182,10 @@ class Failing(MemoryStore):
     is_failing = False
     is_failing_for_good = False
 
-    async def append(self, lease: Any, events: Any, *, end: RunEnd | None = None) -> Any:
-        if self.is_failing_for_good or (self.is_failing and end is None):
+    async def write(self, lease: Any, change: Any) -> Any:
+        if self.is_failing_for_good or (self.is_failing and change.end is None):
             raise StoreUnavailable("the disk is full")
-        return await super().append(lease, events, end=end)
+        return await super().write(lease, change)
 
 
 @pytest.mark.parametrize("for_good", [False, True])
@@ -272,9 +272,10 @@ def test_a_run_cancelled_before_its_agent_began_ends_as_cancelled() -> None:
     calls: list[str] = []
 
     class Slow(MemoryStore):
-        async def session(self, scope: str, thread_id: str) -> bytes | None:
-            await gate.wait()
-            return await super().session(scope, thread_id)
+        async def thread(self, scope: str, thread_id: str, want: Want = Want()) -> Any:  # noqa: B008 - frozen
+            if want.session:
+                await gate.wait()
+            return await super().thread(scope, thread_id, want)
 
     async def agent(run: Any) -> None:
         calls.append(run.run_id)

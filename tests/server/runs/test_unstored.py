@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
 from builders import user_json
+from in_process import Reader
 from serving import Held, check_valid, run_input, serving, text_of, types
-from waiting import wait_until
+from waiting import wait_until, wait_until_async
 
 from aguila import App, protocol
 from aguila.agent import RunInterrupt
@@ -91,6 +94,28 @@ def test_it_counts_against_the_limits() -> None:
             return server.post(PATH, json=run_input(run_id="r3")).status_code == 200
 
         wait_until(is_free)
+
+
+@pytest.mark.anyio
+async def test_it_counts_until_its_reader_has_read_it() -> None:
+    async def agent(run: Any) -> Any:
+        yield "x" * 100_000
+
+    async def post(reader: Reader, run_id: str) -> int:
+        data = json.dumps(run_input(run_id=run_id)).encode()
+        return await reader.request("POST", PATH, data, content_type="application/json")
+
+    async with App(agent, limits=Limits(runs_per_scope=1)) as app:
+        slow = Reader(app, accepts=2)
+        reading = asyncio.create_task(post(slow, "r1"))
+        await slow.stalled.wait()
+        service: Any = app._service
+        await wait_until_async(lambda: not service.runs.admission.total)  # it ends, although nobody has read it
+        assert await post(Reader(app), "r2") == 429
+        slow.goes_on.set()
+        assert await reading == 200
+        assert slow.is_complete
+        assert await post(Reader(app), "r2") == 200
 
 
 @pytest.mark.parametrize("how", ["ask", "once", "session", "interrupt"])

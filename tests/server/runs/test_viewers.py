@@ -17,7 +17,7 @@ from waiting import wait_until
 from aguila import App
 from aguila.server import Timing
 from aguila.server.runs import viewers
-from aguila.store import Lease, SQLiteStore
+from aguila.store import AnswerCancel, RunKey, SQLiteStore, Watch
 
 FINISHED = {"type": "success"}
 CANCELLED = {"type": "cancelled"}
@@ -32,18 +32,16 @@ class Counted(SQLiteStore):
         self.looked = 0
         self.settled = 0
 
-    async def watch(self, scope: str, thread_id: str, run_id: str, *, viewer: str, seconds: float) -> None:
-        self.noted += 1
-        await super().watch(scope, thread_id, run_id, viewer=viewer, seconds=seconds)
+    async def tell(self, run: RunKey, message: Any) -> Any:
+        self.noted += isinstance(message, Watch) and message.seconds > 0
+        told = await super().tell(run, message)
+        self.settled += isinstance(message, AnswerCancel)
+        return told
 
-    async def watched(self, lease: Lease, *, within: float = 0.0) -> bool:
-        found = await super().watched(lease, within=within)
+    async def is_watched(self, key: RunKey, *, within: float = 0.0) -> bool:
+        found = await super().is_watched(key, within=within)
         self.looked += 1
         return found
-
-    async def settle_cancel(self, scope: str, thread_id: str, run_id: str, *, granted: bool) -> None:
-        await super().settle_cancel(scope, thread_id, run_id, granted=granted)
-        self.settled += 1
 
 
 @pytest.fixture

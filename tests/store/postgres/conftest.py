@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from postgres_support import SQL, make_sql
 
 from aguila.store import PostgresStore
 
@@ -23,3 +24,9 @@ async def other(postgres: str, postgres_schema: str, store: PostgresStore) -> As
     await other.open()
     yield other
     await other.close()
+
+
+@pytest.fixture
+def sql(postgres: str, postgres_schema: str) -> SQL:
+    """Run statements on the schema of the test, beside the stores."""
+    return make_sql(postgres, postgres_schema)

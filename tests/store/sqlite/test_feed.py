@@ -1,15 +1,15 @@
-"""Group commit and the live feed."""
+"""Group commit and live readers."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from contract.support import collect, finish, lines, start
-from sqlite_support import BlockedWriter, engine_of
+from sqlite_support import BlockedWriter, database_of
 
 from aguila.store import SQLiteStore
-from aguila.store.sqlite import queries
+from aguila.store.sql import reads
+from aguila.testing.store_contract.support import append, collect, finish, lines, start
 
 pytestmark = pytest.mark.anyio
 
@@ -17,10 +17,11 @@ pytestmark = pytest.mark.anyio
 async def test_jobs_queued_during_a_commit_share_the_next_transaction(store: SQLiteStore):
     leases = [await start(store, f"t{i}") for i in range(20)]
     statements: list[str] = []
-    await engine_of(store).write(lambda db: db.set_trace_callback(statements.append))
-    statements.clear()
+    connection = database_of(store).connection
+    assert connection is not None
+    connection.set_trace_callback(statements.append)
     async with BlockedWriter(store):
-        calls = [asyncio.create_task(store.append(lease, lines(i))) for i, lease in enumerate(leases)]
+        calls = [asyncio.create_task(append(store, lease, lines(i))) for i, lease in enumerate(leases)]
         await asyncio.sleep(0)
     await asyncio.gather(*calls)
     assert [statement for statement in statements if statement.startswith("BEGIN")] == ["BEGIN IMMEDIATE"] * 2
@@ -33,23 +34,23 @@ async def test_following_a_run_of_this_process_does_not_read_the_file(
         raise AssertionError("the file was read")
 
     lease = await start(store)
-    monkeypatch.setattr(queries, "read_log", fail)
+    monkeypatch.setattr(reads, "read_log", fail)
     tails = [asyncio.create_task(collect(store.tail("a", "t"), 102)) for _ in range(5)]
     for i in range(100):
-        await store.append(lease, lines(i))
+        await append(store, lease, lines(i))
     await finish(store, lease)
     assert await asyncio.gather(*tails) == [lines("started", *range(100), "finished")] * 5
 
 
 async def test_the_ring_is_bounded_and_released(store: SQLiteStore):
-    feed = engine_of(store).feed
+    live = store.live
     lease = await start(store)
     slow = store.tail("a", "t")
     await anext(slow)
     for _ in range(100):
-        await store.append(lease, [b"1" * 10_000])
-    assert feed.channels["a", "t"].ring_bytes <= 256 * 1024
+        await append(store, lease, [b"1" * 10_000])
+    assert live.channels["a", "t"].ring_bytes <= 256 * 1024
     assert len(await collect(slow, 100)) == 100
     await slow.aclose()  # type: ignore[attr-defined]
     await finish(store, lease)
-    assert feed.channels == {}
+    assert live.channels == {}

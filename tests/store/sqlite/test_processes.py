@@ -11,13 +11,27 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from contract.support import DEADLINE, LEASE, collect, finish, lines, start
+from waiting import wait_until_async
 
 from aguila.errors import StaleLease
-from aguila.store import RunEnd, RunRecord, SQLiteStore
+from aguila.store import Cancel, RunEnd, RunKey, SQLiteStore, Taken
+from aguila.testing.store_contract.support import (
+    DEADLINE,
+    LEASE,
+    append,
+    collect,
+    finish,
+    last_of,
+    lines,
+    lost_runs,
+    run_of,
+    start,
+    take,
+)
 
 pytestmark = pytest.mark.anyio
 
+RUN = RunKey("a", "t", "r")
 WORKER = Path(__file__).with_name("worker.py")
 
 
@@ -63,10 +77,10 @@ async def store(path: Path) -> AsyncIterator[SQLiteStore]:
     await store.close()
 
 
-async def expired(store: SQLiteStore) -> RunRecord:
-    """Wait for an expired run and return it."""
+async def take_lost(store: SQLiteStore, owner: str = "x") -> Taken:
+    """Wait for a lost run and take it over."""
     async with asyncio.timeout(DEADLINE):
-        while not (found := await store.expired()):  # noqa: ASYNC110 - another process dies
+        while not (found := await store.take_over(owner, LEASE)):  # noqa: ASYNC110 - another process dies
             await asyncio.sleep(0.01)
         return found[0]
 
@@ -79,7 +93,7 @@ async def test_a_run_is_followed_from_another_process(store: SQLiteStore, path: 
             async for batch in store.tail("a", "t"):
                 assert batch.first == len(numbers) + 1
                 numbers += [json.loads(event)["n"] for event in batch.events]
-                run = await store.run("a", "t", "r")
+                run = await run_of(store)
                 if not run.is_running and run.last == batch.last:
                     break
         assert numbers == list(range(1, len(numbers) + 1))
@@ -92,7 +106,7 @@ async def test_two_processes_follow_a_run_of_this_one(store: SQLiteStore, path: 
         for reader in (first, second):
             assert await reader.read_words() == ["read", "1", "1"]
         for i in range(38):
-            await store.append(lease, lines(i))
+            await append(store, lease, lines(i))
         await finish(store, lease)
         for reader in (first, second):
             last = 1
@@ -105,10 +119,10 @@ async def test_two_processes_follow_a_run_of_this_one(store: SQLiteStore, path: 
 async def test_a_cancel_reaches_the_owner_in_another_process(store: SQLiteStore, path: Path):
     async with worker(path, "own", "t", LEASE) as owner:
         assert (await owner.read_words())[0] == "began"
-        await store.request_cancel("a", "t", "r")
+        await store.tell(RunKey("a", "t", "r"), Cancel())
         assert await owner.read_words() == ["cancelled"]
         assert await owner.read_words() == ["ended"]
-        assert (await store.run("a", "t", "r")).outcome == "cancelled"
+        assert (await run_of(store)).outcome == "cancelled"
 
 
 async def test_the_run_of_a_dead_process_is_taken_over_once(store: SQLiteStore, path: Path):
@@ -116,34 +130,35 @@ async def test_the_run_of_a_dead_process_is_taken_over_once(store: SQLiteStore, 
         await owner.read_words()
         owner.process.kill()
         await owner.process.wait()
-    run = await expired(store)
     other = SQLiteStore(path)
     await other.open()
-    taken = await asyncio.gather(
-        *(each.take_over(run, owner=f"o{i}", lease_seconds=LEASE) for i, each in enumerate([store, other] * 3))
-    )
-    leases = [lease for lease in taken if lease is not None]
-    assert len(leases) == 1
-    await other.append(leases[0], lines("error"), end=RunEnd(outcome="error"))
+
+    async def take_all() -> list[Taken]:
+        calls = [each.take_over(f"o{i}", LEASE) for i, each in enumerate([store, other] * 3)]
+        return [taken for found in await asyncio.gather(*calls) for taken in found]
+
+    async with asyncio.timeout(DEADLINE):
+        while not (taken := await take_all()):  # noqa: ASYNC110 - the process has just died
+            await asyncio.sleep(0.01)
+    assert len(taken + await take_all()) == 1
+    leases = [taken[0].lease]
+    await append(other, leases[0], lines("error"), end=RunEnd(outcome="error"))
     assert await collect(store.tail("a", "t", 1), 1) == lines("error")
     await start(store, run_id="next")
     await other.close()
 
 
-async def test_the_run_of_a_dead_process_is_expired_at_once(store: SQLiteStore, path: Path):
+async def test_the_run_of_a_dead_process_is_lost_at_once(store: SQLiteStore, path: Path):
     async with worker(path, "own", "t", LEASE) as owner:
         await owner.read_words()
-        run = await store.run("a", "t", "r")
         owner.process.send_signal(signal.SIGSTOP)
-        assert list(await store.expired()) == []  # a suspended process keeps its lease
-        assert await store.take_over(run, owner="x", lease_seconds=LEASE) is None
+        assert await lost_runs(store) == await lost_runs(store, only=RUN) == []  # a suspended process keeps its lease
         owner.process.kill()
         await owner.process.wait()
-    assert await store.expired() == [run]
-    taken = await store.take_over(run, owner="x", lease_seconds=LEASE)
-    assert taken is not None
-    assert list(await store.expired()) == []
-    await finish(store, taken)
+    taken = await take(store)
+    assert taken.run.key == RUN
+    assert await lost_runs(store, "y") == []
+    await finish(store, taken.lease)
 
 
 async def test_a_process_is_dead_even_if_a_child_of_it_lives(store: SQLiteStore, path: Path):
@@ -152,11 +167,11 @@ async def test_a_process_is_dead_even_if_a_child_of_it_lives(store: SQLiteStore,
     async with worker(path, "fork", "t", fifo) as owner:
         assert await owner.read_words() == ["forked"]
         try:
-            assert list(await store.expired()) == []
+            assert (await lost_runs(store)) == []
             owner.process.kill()
             async with asyncio.timeout(DEADLINE):
                 await owner.process.wait()
-            assert [run.thread_id for run in await store.expired()] == ["t"]
+            assert (await take(store)).run.thread_id == "t"
         finally:
             await asyncio.to_thread(fifo.write_bytes, b"")
 
@@ -169,12 +184,10 @@ async def test_a_process_whose_clock_was_set_neither_ends_nor_keeps_a_run_of_ano
         assert (await owner.read_words())[0] == "began"
         await suspended.read_words()
         suspended.process.send_signal(signal.SIGSTOP)
-        assert (await expired(observer)).thread_id == "t"
-        taken = await observer.take_over((await observer.expired())[0], owner="x", lease_seconds=LEASE)
-        assert taken is not None
-        assert list(await observer.expired()) == []
-        healthy = await observer.run("a", "healthy", "r")
-        assert await observer.take_over(healthy, owner="x", lease_seconds=LEASE) is None
+        taken = (await take_lost(observer)).lease
+        assert taken.thread_id == "t"
+        assert (await lost_runs(observer)) == []
+        assert await lost_runs(observer, only=RunKey("a", "healthy", "r")) == []
         await finish(observer, taken)
     await observer.close()
 
@@ -183,12 +196,11 @@ async def test_a_paused_owner_that_wakes_after_its_lease_cannot_append(store: SQ
     async with worker(path, "late", "t", 0.3) as owner:
         await owner.read_words()
         owner.process.send_signal(signal.SIGSTOP)
-        taken = await store.take_over(await expired(store), owner="x", lease_seconds=LEASE)
-        assert taken is not None
+        taken = (await take_lost(store)).lease
         owner.process.send_signal(signal.SIGCONT)
         owner.send_line()
         assert await owner.read_words() == ["StaleLease"]
-    assert await store.last("a", "t") == 1
+    assert await last_of(store) == 1
     await finish(store, taken)
 
 
@@ -196,12 +208,13 @@ async def test_a_paused_owner_continues_if_its_run_was_not_taken_over(store: SQL
     async with worker(path, "late", "t", 0.3) as owner:
         await owner.read_words()
         owner.process.send_signal(signal.SIGSTOP)
-        run = await expired(store)
+        run = await run_of(store)
+        await wait_until_async(lambda: time.monotonic() > run.lease_until)
         owner.process.send_signal(signal.SIGCONT)
         owner.send_line()
         assert await owner.read_words() == ["appended"]
-    assert await store.last("a", "t") == 2
-    assert (await store.run("a", "t", "r")).lease_until > run.lease_until
+    assert await last_of(store) == 2
+    assert (await run_of(store)).lease_until > run.lease_until
 
 
 async def test_of_processes_that_race_for_a_thread_one_wins(path: Path):
@@ -224,12 +237,12 @@ async def test_two_stores_of_one_process_share_a_file(store: SQLiteStore, path: 
     await other.open()
     lease = await start(store)
     tail = asyncio.create_task(collect(other.tail("a", "t"), 3))
-    waiter = asyncio.create_task(other.cancel_requested(lease))
-    await store.append(lease, lines(1))
+    waiter = asyncio.create_task(other.wait_for_cancel(lease))
+    await append(store, lease, lines(1))
     await finish(other, lease)  # a lease is valid in every store
     assert await tail == lines("started", 1, "finished")
     async with asyncio.timeout(DEADLINE):
         await waiter
     with pytest.raises(StaleLease):
-        await store.append(lease, lines("late"))
+        await append(store, lease, lines("late"))
     await other.close()

@@ -1,4 +1,4 @@
-"""The contract, and the file: its content, its limits, and the space that it returns."""
+"""The file: its content, its limits, and the space that it returns."""
 
 from __future__ import annotations
 
@@ -7,44 +7,55 @@ import os
 from pathlib import Path
 
 import pytest
-from contract import StoreContract
-from contract.support import DEADLINE, Clock, collect, complete, events_of, finish, lines, start, statuses
-from sqlite_support import engine_of
+from sqlite_support import run_sql
 from waiting import wait_until_async
 
 from aguila.errors import StoreUnavailable
-from aguila.store import Retention, SQLiteStore, Store
+from aguila.store import SQLiteStore, Store, ThreadFilter
 from aguila.store.records import Durability
-from aguila.store.sqlite.database import checkpoint
+from aguila.store.sqlite import checkpoint
+from aguila.testing.store_contract.support import (
+    DEADLINE,
+    append,
+    collect,
+    complete,
+    delete,
+    effects_of,
+    events_of,
+    finish,
+    last_of,
+    lines,
+    read,
+    record,
+    session_of,
+    start,
+    statuses,
+    sweep,
+)
 
 pytestmark = pytest.mark.anyio
-
-
-class TestSQLiteStore(StoreContract):
-    def make(self, clock: Clock, tmp_path: Path) -> Store:
-        return SQLiteStore(tmp_path / "threads.db", clock=clock, monotonic=clock.monotonic)
 
 
 async def test_a_file_that_is_opened_again_has_everything(path: Path):
     store = SQLiteStore(path)
     await store.open()
     lease = await start(store)
-    await store.record(lease, "r", "k", b"1")
-    unfinished = [asyncio.create_task(store.append(lease, lines(i))) for i in range(20)]
+    await record(store, lease, "r", "k", b"1")
+    unfinished = [asyncio.create_task(append(store, lease, lines(i))) for i in range(20)]
     await asyncio.sleep(0)
     await store.close()  # finishes accepted writes
     await asyncio.gather(*unfinished)
     await store.open()
     await finish(store, lease, "i1", session=b"mine")
-    blob = await store.put_blob("a", b"data", media_type="text/plain", thread_id="t")
+    file = await store.put_file("a", b"data", media_type="text/plain", thread_id="t")
     await store.close()
     store = SQLiteStore(path)
     await store.open()
-    assert events_of(await store.read("a", "t")) == lines("started", *range(20), "finished")
+    assert events_of(await read(store)) == lines("started", *range(20), "finished")
     assert await statuses(store) == {"i1": "open"}
-    assert await store.session("a", "t") == b"mine"
-    assert await store.recorded("a", "t", "r") == {"k": b"1"}
-    assert await store.blob("a", blob.blob_id) == (blob, b"data")
+    assert await session_of(store) == b"mine"
+    assert await effects_of(store) == {"k": b"1"}
+    assert await store.file("a", file.file_id) == (file, b"data")
     await store.close()
     beside = {file.name: file.stat().st_size for file in path.parent.iterdir() if file != path}
     assert beside == {"threads.db-lock": 0}  # nothing else is left
@@ -93,8 +104,7 @@ def test_settings_are_checked_at_once(path: Path):
 async def test_durability_decides_whether_sqlite_syncs_each_commit(path: Path, setting: Durability, value: int):
     store = SQLiteStore(path, durability=setting)
     await store.open()
-    found = await engine_of(store).write(lambda db: db.execute("PRAGMA synchronous").fetchone()[0])
-    assert found == value
+    assert await run_sql(store, "PRAGMA synchronous") == [(value,)]
     await store.close()
 
 
@@ -102,26 +112,26 @@ async def test_a_deleted_thread_leaves_no_id_behind(path: Path):
     store = SQLiteStore(path)
     await store.open()
     await complete(store, "a-thread-nobody-must-know", "a-run-nobody-must-know", "a-question", scope="a-secret-scope")
-    await store.delete_thread("a-secret-scope", "a-thread-nobody-must-know")
-    kept = await engine_of(store).read(
-        lambda db: [row for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
-                    for row in db.execute(f"SELECT * FROM {name}").fetchall()]
-    )  # fmt: skip
+    await delete(store, "a-thread-nobody-must-know", scope="a-secret-scope")
+    async with asyncio.timeout(DEADLINE):
+        while await run_sql(store, "SELECT 1 FROM trash"):  # noqa: ASYNC110 - the writer's thread does it
+            await asyncio.sleep(0.01)
+    tables = await run_sql(store, "SELECT name FROM sqlite_schema WHERE type = 'table'")
+    kept = [row for (name,) in tables for row in await run_sql(store, f"SELECT * FROM {name}")]
     assert not any("nobody" in str(row) or "secret" in str(row) or "question" in str(row) for row in kept)
     await complete(store, "a-thread-nobody-must-know", "r", scope="a-secret-scope")
-    assert await engine_of(store).read(lambda db: db.execute("SELECT count(*) FROM removed").fetchone()) == (0,)
-    assert await store.last("a-secret-scope", "a-thread-nobody-must-know") == 5
+    assert await run_sql(store, "SELECT count(*) FROM removed") == [(0,)]
+    assert await last_of(store, "a-thread-nobody-must-know", scope="a-secret-scope") == 5
     await store.close()
 
 
 async def test_free_pages_are_returned_to_the_file_system(store: SQLiteStore, path: Path):
-    await store.put_blob("a", b"x" * 8_000_000, media_type="text/plain", thread_id="t")
+    await store.put_file("a", b"x" * 8_000_000, media_type="text/plain", thread_id="t")
     await complete(store, "t", "r")
-    await engine_of(store).write(lambda db: None)
-    await store.delete_thread("a", "t")
+    await delete(store)
     await wait_until_async(lambda: path.stat().st_size < 500_000)
     await complete(store, "t", "r")
-    assert await store.prune(Retention(max_threads=0)) == 1
+    assert await sweep(store, max_threads=0) == 1
 
 
 async def test_the_write_ahead_log_starts_over_under_load(
@@ -139,21 +149,26 @@ async def test_the_write_ahead_log_starts_over_under_load(
     before = await asyncio.to_thread(salt)
     async with asyncio.timeout(DEADLINE):
         while True:
-            await asyncio.gather(*(store.append(lease, [b"1" * 4000]) for lease in leases))
+            await asyncio.gather(*(append(store, lease, [b"1" * 4000]) for lease in leases))
             if await asyncio.to_thread(salt) != before:
                 break
-    last = await store.last("a", "t0")
+    last = await last_of(store, "t0")
     assert await collect(store.tail("a", "t0", 1), last - 1) == [b"1" * 4000] * (last - 1)
+
+
+async def stamp_of(store: Store) -> str | None:
+    """Return the stamp of lists of threads."""
+    return (await store.threads("a", ThreadFilter(limit=0))).stamp
 
 
 async def test_the_stamp_of_a_list_changes_with_the_write_of_another_store_on_the_file(path: Path):
     one, other = SQLiteStore(path), SQLiteStore(path)
     await one.open()
     await other.open()
-    before = await one.threads_stamp("a")
+    before = await stamp_of(one)
     await complete(other, "t", "r")
-    assert await one.threads_stamp("a") != before
-    assert await one.threads_stamp("a") != await other.threads_stamp("a")  # each counts for itself
+    assert await stamp_of(one) != before
+    assert await stamp_of(one) != await stamp_of(other)  # each counts for itself
     await one.close()
     await other.close()
 

@@ -12,7 +12,7 @@ import random
 import sys
 
 from aguila.errors import StoreError
-from aguila.store import Lease, NewRun, RunEnd, SQLiteStore
+from aguila.store import Lease, NewRun, RunChange, RunEnd, SQLiteStore
 
 
 def report(*words: object) -> None:
@@ -20,19 +20,20 @@ def report(*words: object) -> None:
 
 
 async def begin(store: SQLiteStore, thread_id: str, lease_seconds: float = 30.0) -> Lease:
-    lease, _ = await store.begin(
-        NewRun(
-            "a",
-            thread_id,
-            "r",
-            owner=f"process {os.getpid()}",
-            lease_seconds=lease_seconds,
-            input=b"{}",
-            fingerprint="f",
-            events=[event(1, 0)],
-        )
+    new = NewRun(
+        scope="a",
+        thread_id=thread_id,
+        run_id="r",
+        owner=f"process {os.getpid()}",
+        lease_seconds=lease_seconds,
+        request=b"{}",
+        events=[event(1, 0)],
     )
-    return lease
+    return (await store.begin(new)).lease
+
+
+async def append(store: SQLiteStore, lease: Lease, events: list[bytes], *, end: RunEnd | None = None) -> None:
+    await store.write(lease, RunChange(events=events, end=end))
 
 
 def event(number: int, left: int) -> bytes:
@@ -48,10 +49,10 @@ async def write(store: SQLiteStore, thread_id: str, seed: str, batches: str) -> 
     last = 1
     for _ in range(int(batches)):
         size = rng.randint(1, 40)
-        await store.append(lease, [event(last + i + 1, size - i - 1) for i in range(size)])
+        await append(store, lease, [event(last + i + 1, size - i - 1) for i in range(size)])
         last += size
         report("wrote", thread_id, last)
-    await store.append(lease, [event(last + 1, 0)], end=RunEnd(outcome="success"))
+    await append(store, lease, [event(last + 1, 0)], end=RunEnd(outcome="success"))
     report("wrote", thread_id, last + 1)
 
 
@@ -63,11 +64,11 @@ async def write_many(store: SQLiteStore, count: str, seed: str, batches: str) ->
 async def own(store: SQLiteStore, thread_id: str, lease_seconds: str) -> None:
     """Begin a run, wait for a cancel request and report it."""
     lease = await begin(store, thread_id, float(lease_seconds))
-    waiting = asyncio.create_task(store.cancel_requested(lease))
+    waiting = asyncio.create_task(store.wait_for_cancel(lease))
     report("began", lease.epoch)
     await waiting
     report("cancelled")
-    await store.append(lease, [event(2, 0)], end=RunEnd(outcome="cancelled"))
+    await append(store, lease, [event(2, 0)], end=RunEnd(outcome="cancelled"))
     report("ended")
 
 
@@ -87,7 +88,7 @@ async def late(store: SQLiteStore, thread_id: str, lease_seconds: str) -> None:
     lease = await begin(store, thread_id, float(lease_seconds))
     report("began", lease.epoch)
     await asyncio.to_thread(sys.stdin.readline)
-    await store.append(lease, [event(2, 0)])
+    await append(store, lease, [event(2, 0)])
     report("appended")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from aguila.server.http.access import ANONYMOUS
-from aguila.store import NewRun, SQLiteStore
+from aguila.store import NewRun, RunChange, SQLiteStore
 from aguila.store.records import RunEnd
 
 THREAD = "long"
@@ -65,21 +65,21 @@ def store_events(path: Path, events: list[dict[str, Any]], **members: Any) -> No
     async def write() -> None:
         store = SQLiteStore(path)
         await store.open()
-        lease, _ = await store.begin(
+        begun = await store.begin(
             NewRun(
-                ANONYMOUS,
-                THREAD,
-                RUN,
+                scope=ANONYMOUS,
+                thread_id=THREAD,
+                run_id=RUN,
                 owner="test",
                 lease_seconds=600,
-                input=json.dumps(sent).encode(),
+                request=json.dumps(sent).encode(),
                 fingerprint="f",
                 events=data[:1],
             )
         )
         for at in range(1, len(data) - 1, _BATCH):
-            await store.append(lease, data[at : min(at + _BATCH, len(data) - 1)])
-        await store.append(lease, data[-1:], end=RunEnd(outcome="success"))
+            await store.write(begun.lease, RunChange(events=data[at : min(at + _BATCH, len(data) - 1)]))
+        await store.write(begun.lease, RunChange(events=data[-1:], end=RunEnd(outcome="success")))
         await store.close()
 
     # In a thread of its own: the caller may have an event loop, as Playwright has.

@@ -1,4 +1,4 @@
-"""PgBouncer for tests, in transaction mode, in front of a PostgreSQL server of a test."""
+"""PgBouncer for tests, in front of a PostgreSQL server of a test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def find_pgbouncer() -> str | None:
 
 
 @contextmanager
-def pgbouncer(dsn: str, servers: int = 3) -> Iterator[str]:
+def pgbouncer(dsn: str, mode: str = "transaction", servers: int = 3) -> Iterator[str]:
     """Start PgBouncer with this many connections to a server; yield the DSN of the same database through it."""
     program = find_pgbouncer()
     assert program is not None
@@ -43,7 +43,7 @@ def pgbouncer(dsn: str, servers: int = 3) -> Iterator[str]:
         listen_port = {port}
         unix_socket_dir =
         auth_type = any
-        pool_mode = transaction
+        pool_mode = {mode}
         default_pool_size = {servers}
         """.replace("\n        ", "\n")
     )

@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from aguila.errors import StaleLease, StoreUnavailable
-from aguila.store import NewRun, PostgresStore
+from aguila.store import NewRun, PostgresStore, RunChange
 
 LEASE = 2.0
 
@@ -14,14 +14,23 @@ LEASE = 2.0
 async def main(dsn: str, schema: str) -> None:
     store = PostgresStore(dsn, schema=schema, patience=3.0)
     await store.open()
-    lease, _ = await store.begin(
-        NewRun("a", "t", "r", owner="cut off", lease_seconds=LEASE, input=b"{}", fingerprint="f", events=[b'{"n":1}'])
+    begun = await store.begin(
+        NewRun(
+            scope="a",
+            thread_id="t",
+            run_id="r",
+            owner="cut off",
+            lease_seconds=LEASE,
+            request=b"{}",
+            fingerprint="f",
+            events=[b'{"n":1}'],
+        )
     )
     number = 1
     while True:
         number += 1
         try:
-            batch = await store.append(lease, [b'{"n":%d}' % number])
+            batch = (await store.write(begun.lease, RunChange(events=[b'{"n":%d}' % number]))).batch
             print(batch.last, flush=True)
         except StaleLease:
             print("stale", flush=True)

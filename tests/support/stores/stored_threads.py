@@ -10,6 +10,7 @@ from builders import ignore
 from streams.random_streams import random_stream
 
 from aguila.codec import decode, decode_event, encode, encode_event
+from aguila.errors import NotFound
 from aguila.protocol import (
     Event,
     Interrupt,
@@ -24,9 +25,9 @@ from aguila.protocol import (
     replace,
 )
 from aguila.server.config.options import HistoryMode
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.hydration import Hydration, hydrate_thread
-from aguila.server.threads.projection import Projections
-from aguila.store import Lease, NewRun, RunEnd, Store
+from aguila.store import Lease, NewRun, RunChange, RunEnd, RunRecord, Store, Want
 from aguila.stream import expand_chunks
 
 SCOPE = "scope"
@@ -52,6 +53,14 @@ def run_end(event: Event) -> RunEnd:
     return RunEnd(outcome="success" if event.outcome is None else event.outcome.type)
 
 
+async def runs_of(store: Store, scope: str = SCOPE, thread_id: str = THREAD) -> Sequence[RunRecord]:
+    """Return the runs of a thread; none if it does not exist."""
+    try:
+        return (await store.thread(scope, thread_id, Want(runs=True))).runs
+    except NotFound:
+        return ()
+
+
 async def begin_run(
     store: Store,
     input: RunAgentInput,
@@ -69,28 +78,28 @@ async def begin_run(
             parent_run_id=input.parent_run_id,
             protocol_version="1.1",
         )
-    lease, _ = await store.begin(
+    begun = await store.begin(
         NewRun(
-            scope,
-            input.thread_id,
-            input.run_id,
+            scope=scope,
+            thread_id=input.thread_id,
+            run_id=input.run_id,
             owner="owner",
             lease_seconds=30.0,
-            input=encode(input),
+            request=encode(input),
             fingerprint=input.run_id,
             events=[encode_event(event) for event in [started, *events]],
             parent_run_id=input.parent_run_id,
             claims=claims,
         )
     )
-    return lease
+    return begun.lease
 
 
 async def append_events(store: Store, lease: Lease, events: Iterable[Event]) -> None:
     """Append events one by one; a terminal one closes the run."""
     for event in events:
         end = run_end(event) if isinstance(event, RunFinishedEvent | RunErrorEvent) else None
-        await store.append(lease, [encode_event(event)], end=end)
+        await store.write(lease, RunChange(events=[encode_event(event)], end=end))
 
 
 async def write_run(
@@ -106,7 +115,7 @@ async def write_run(
     """Write a whole run. ``outcome`` is a word, or the interrupts that it ends with."""
     lease = await begin_run(store, input, claims=claims, scope=scope)
     if settled:
-        await store.settle(lease, settled)
+        await store.write(lease, RunChange(settles=settled))
     await append_events(store, lease, events)
     ids = {"thread_id": input.thread_id, "run_id": input.run_id}
     ending: Event
@@ -153,15 +162,15 @@ async def store_event(store: Store, event: Event, lease: Any) -> Any:
 async def log_after(store: Store, after: int) -> list[Event]:
     """Return the events after a sequence number."""
     events: list[Event] = []
-    for batch in await store.read(SCOPE, THREAD, after, limit=1_000_000):
+    for batch in (await store.read(SCOPE, THREAD, after, limit=1_000_000)).batches:
         events += [event for event in map(decode_event, batch.events) if event is not None]
     return events
 
 
 async def hydrate(store: Store, run_id: str = "visit", *, history: HistoryMode = "client", **options: Any) -> Hydration:
     """Return the hydration of a client that joins now."""
-    runs = await store.runs(SCOPE, THREAD)
+    runs = await runs_of(store)
     live = runs[-1] if runs and runs[-1].is_running else None
     return await hydrate_thread(
-        store, Projections(store, history=history, warn=ignore), SCOPE, THREAD, run_id, live=live, **options
+        store, Threads(store, history=history, warn=ignore), SCOPE, THREAD, run_id, live=live, **options
     )

@@ -14,8 +14,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 from aguila.agent.blocking.thread_portal import ThreadPortal
 from aguila.agent.handles import (
     ActivityHandle,
-    BranchScope,
     ChatHandle,
+    NamedBranch,
     ReasoningHandle,
     StepHandle,
     TextHandle,
@@ -102,8 +102,8 @@ class BlockingItem(PortalHandle[Entered]):
             self.portal.call(partial(self.wrapped.__aexit__, kind, error, trace))
 
 
-class BlockingBranch(PortalHandle[BranchScope]):
-    """See ``BranchScope``."""
+class BlockingBranch(PortalHandle[NamedBranch]):
+    """See ``NamedBranch``."""
 
     __slots__ = ()
 

@@ -123,12 +123,12 @@ class BlockingRunAPI(PortalHandle[A]):
         """Name a part of the agent that runs beside others, so that a replay finds it again.
 
         With a function, call it in the branch, in this thread: ``pool.submit(run.branch, "flight", book, "flight")``.
-        Without one, return a scope: ``with run.branch("flight"):``.
+        Without one, return a context manager: ``with run.branch("flight"):``.
         """
-        scope = BlockingBranch(self.wrapped.branch(name), self.portal)
+        branch = BlockingBranch(self.wrapped.branch(name), self.portal)
         if function is None:
-            return scope
-        with scope:
+            return branch
+        with branch:
             return function(*args, **kwargs)
 
     def approve(
@@ -229,10 +229,10 @@ class BlockingRun(BlockingRunAPI[Run]):
     @contextmanager
     def muted(self) -> Generator[None]:
         """Suppress output that a recorded effect sent before. See ``Run.muted``."""
-        scope = self.wrapped.muted()
-        self.portal.call_function(scope.__enter__)
+        muted = self.wrapped.muted()
+        self.portal.call_function(muted.__enter__)
         try:
             yield
         finally:
             if not self.portal.is_closed:
-                self.portal.call_function(scope.__exit__, None, None, None)
+                self.portal.call_function(muted.__exit__, None, None, None)

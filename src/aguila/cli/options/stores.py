@@ -1,4 +1,4 @@
-"""The options of ``aguila threads`` and ``aguila store``."""
+"""The options of ``aguila threads``, ``aguila scopes`` and ``aguila store``."""
 
 from __future__ import annotations
 
@@ -55,6 +55,10 @@ def register(commands: typer.Typer) -> None:
     for name, function in functions.items():
         add_command(threads, function, name)
     commands.add_typer(threads, name="threads")
+    scopes = make_group("List, export and delete everything that one user of a server has.", no_args_is_help=True)
+    for name, function in {"list": list_scopes, "export": export_scope, "delete": delete_scope}.items():
+        add_command(scopes, function, name)
+    commands.add_typer(scopes, name="scopes")
     store = make_group("Check, count, copy, compact and migrate a store.", no_args_is_help=True)
     for function in (check, stats, copy, compact, migrate):
         add_command(store, function)
@@ -145,6 +149,66 @@ def delete(
     sys.stderr.write(f"{counted(len(found), 'thread')} deleted\n")
 
 
+_ScopeArgument = Annotated[str, typer.Argument(metavar="SCOPE", help="The scope, as aguila scopes list prints it.")]
+
+
+def list_scopes(store: _Store, json: _JSON = False) -> None:
+    """List the scopes of a store, with the threads, files and bytes of each.
+
+    A scope is what authenticate of the server returned for a user; without it, a scope belongs to one browser.
+
+    Exit status: 0 listed; 2 the store cannot be read.
+    """
+    from aguila.cli import scopes as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("scopes list"):
+        implementation.show_scopes(store, as_json=json)
+
+
+def export_scope(
+    scope: _ScopeArgument,
+    store: _Store,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is standard output.")
+    ] = Path("-"),
+    force: Annotated[bool, typer.Option("--force", metavar="", help="Replace an existing file.")] = False,
+) -> None:
+    """Export everything that a scope has as JSON lines: threads, and files that belong to no thread.
+
+    The export is a snapshot of one moment. aguila threads import reads it.
+
+    Exit status: 0 exported; 2 the store has nothing of the scope, or a file cannot be read or written.
+    """
+    from aguila.cli import scopes as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("scopes export"):
+        usage = implementation.export(store, scope, output, force=force).usage
+    sys.stderr.write(f"{counted(usage.threads, 'thread')} and {counted(usage.files, 'file')} exported\n")
+
+
+def delete_scope(
+    scope: _ScopeArgument,
+    store: _Store,
+    yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation.")] = False,
+) -> None:
+    """Erase everything that a scope has: threads with their runs, and all its files.
+
+    Exit status: 0 erased; 1 not confirmed; 2 the store has nothing of the scope, or the scope has a run in progress.
+    """
+    from aguila.cli import scopes as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("scopes delete"):
+        usage = implementation.find_scope(store, scope).usage
+        what = f"{counted(usage.threads, 'thread')} and {counted(usage.files, 'file')}"
+        if not yes:
+            typer.confirm(f"Delete {what} of scope {scope!r} of {_describe(store)}?", abort=True, err=True)
+        implementation.delete(store, scope)
+    sys.stderr.write(f"{what} deleted\n")
+
+
 _Location = Annotated[
     str, typer.Argument(metavar="STORE", help=_HELP, default_factory=_default_store, show_default=False)
 ]
@@ -198,6 +262,8 @@ def copy(
 
     The copy is a snapshot of one moment. A run in progress continues in FROM; in the copy it ends with run_lost. If the
     copy was interrupted, start it again: threads that are the same in both stores are skipped.
+
+    FROM may be an SQLite file of schema 17, the one before this Aguila. It is not changed.
 
     Exit status: 0 copied; 1 TO has other threads with the same ids; 2 a store cannot be read or written.
     """

@@ -17,7 +17,7 @@ from aguila.protocol import AssistantMessage, Interrupt, Message, State, TokenUs
 from aguila.stream import Conversation
 
 if TYPE_CHECKING:
-    from aguila.client.runs.thread_state import ThreadState
+    from aguila.client.runs.thread import ThreadBase
 
 
 DriverT = TypeVar("DriverT")
@@ -94,7 +94,12 @@ class RunBase(Generic[DriverT]):
     """
 
     def __init__(
-        self, thread: ThreadState, slot: RunSlot, core: ClientCore[Any], program: Program[RunResult], description: str
+        self,
+        thread: ThreadBase[Any, Any],
+        slot: RunSlot,
+        core: ClientCore[Any],
+        program: Program[RunResult],
+        description: str,
     ) -> None:
         self._thread = thread
         self._slot = slot

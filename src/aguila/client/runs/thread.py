@@ -6,13 +6,16 @@ The methods that end in ``_program`` are programs (see ``drivers.actions``): the
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
+import msgspec
+
 from aguila.chat.tools import AnyTool, Toolbox
-from aguila.client.arguments import expect
-from aguila.client.drivers.actions import Compute, Program
+from aguila.client.arguments import expect, listed
+from aguila.client.drivers.actions import CallTools, Compute, Program
+from aguila.client.interrupts import NONE_OPEN, resume_entries
 from aguila.client.middleware import Chain
 from aguila.client.requests.http_requests import fetch
 from aguila.client.requests.hydration import hydrate
@@ -24,30 +27,53 @@ from aguila.client.requests.request_builder import (
     messages_of,
 )
 from aguila.client.requests.urls import add_query, merge_headers
-from aguila.client.runs.run import RunBase, RunResult, changed_since
-from aguila.client.runs.thread_answers import RunRequest, ThreadAnswers, answers_in
+from aguila.client.runs.run import Outcome, RunBase, RunResult, RunSlot, changed_since
 from aguila.client.settings import ClientCore, TransportT
 from aguila.client.streaming.run_stream import RunStream
-from aguila.client.tools import check_tools
+from aguila.client.tools import PlannedCall, check_tools, plan_call
 from aguila.client.transports.base import Request
 from aguila.codec.notices import Notice
 from aguila.errors import AguilaError, IllegalStep, ProtocolError, RunFailed, ToolRoundsExceeded
 from aguila.protocol import (
     PROTOCOL_VERSION,
     Context,
+    Interrupt,
     Message,
     ResumeEntry,
     RunAgentInput,
     State,
+    StateSnapshotEvent,
+    TokenUsage,
+    ToolCall,
+    ToolMessage,
 )
-from aguila.stream import Consumer, Conversation, aggregate_token_usage
-from aguila.stream.json_values import check_json
+from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
+from aguila.stream.conversation import ConversationRun, RunOutcome
+from aguila.stream.json_values import check_json, copy_json
+from aguila.stream.message_equality import is_same_message
 
 RunT = TypeVar("RunT", bound=RunBase[Any])
 
 
-class ThreadBase(ThreadAnswers, ABC, Generic[TransportT, RunT]):
-    """A conversation and its runs."""
+class RunRequest(msgspec.Struct, kw_only=True):
+    """The arguments of one call of ``thread.run``."""
+
+    messages: list[Message] = []
+    answers: Mapping[str, Any] | None = None
+    tools: Toolbox
+    context: list[Context] = []
+    forwarded_props: Any = None
+    parent_run_id: str | None = None
+    run_id: str | None = None
+    headers: Mapping[str, str] | None = None
+    max_rounds: int
+
+
+class ThreadBase(ABC, Generic[TransportT, RunT]):
+    """A conversation and its runs: messages, shared state, open interrupts. It has one run at a time.
+
+    The properties return values, which do not change when the conversation does.
+    """
 
     def __init__(
         self,
@@ -58,10 +84,114 @@ class ThreadBase(ThreadAnswers, ABC, Generic[TransportT, RunT]):
         state: State = None,
         tools: Iterable[AnyTool] = (),
     ) -> None:
-        super().__init__(core.settings, id, messages=messages, state=state, tools=tools)
+        settings = core.settings
+        self.id = settings.new_id() if id is None else id
+        self._settings = settings
+        self._tools = check_tools(Toolbox(tools, base=settings.tools))
+        self._advertised: frozenset[str] = frozenset()  # names of the tools of the last run
+        self._is_stale = False
+        self._begun: dict[str, PlannedCall] = {}  # calls in progress of runs that were left
+        initial = messages_of(listed("messages", messages, "messages"), settings, "messages")
+        self._reducer = Reducer(
+            initial, {} if state is None else _copied(state), warn=self._warn, max_size=settings.max_size
+        )
+        self._slot = RunSlot()
+        self._run_id: str | None = None
         self._core = core
         self._branch_tip: str | None = None
         self._is_new_root = False  # whether the next run continues no run
+
+    @property
+    def conversation(self) -> Conversation:
+        """The whole conversation at this moment."""
+        return self._reducer.conversation
+
+    @property
+    def messages(self) -> list[Message]:
+        """All messages, activities and reasoning included."""
+        return self._reducer.conversation.messages
+
+    @property
+    def state(self) -> State:
+        """The state shared with the agent. The next run sends the value that you assign.
+
+        Assigning raises ``EncodeError`` for a value that is not JSON, and ``IllegalStep`` while a run is in progress.
+        """
+        return self._reducer.state
+
+    @state.setter
+    def state(self, value: State) -> None:
+        if self._slot.is_taken:
+            raise IllegalStep(
+                "the state belongs to the agent while a run is in progress; assign it after the run", rule="STATE-2"
+            )
+        self._reducer.feed(StateSnapshotEvent(snapshot=_copied(value)))
+
+    @property
+    def interrupts(self) -> list[Interrupt]:
+        """The open questions of the last run; ``resume`` answers them."""
+        return self._reducer.conversation.interrupts
+
+    @property
+    def pending_tool_calls(self) -> list[ToolCall]:
+        """The unanswered tool calls of the last run, or those at the end of the given messages."""
+        return self._reducer.conversation.pending_tool_calls
+
+    @property
+    def usage(self) -> list[TokenUsage]:
+        """The token usage of all runs, added up per provider and model."""
+        return self._reducer.conversation.usage
+
+    @property
+    def runs(self) -> list[ConversationRun]:
+        """The runs that this client has followed, and the last one on the server after ``refresh``."""
+        return self._reducer.conversation.runs
+
+    @property
+    def run_id(self) -> str | None:
+        """The id of the run in progress, else of the last run; None before the first."""
+        return self._run_id
+
+    def restore(self, conversation: Conversation) -> None:
+        """Replace the conversation, with its open interrupts, by one that was stored elsewhere.
+
+        Raise ``IllegalStep`` while a run is in progress.
+        """
+        if self._slot.is_taken:
+            raise IllegalStep("the conversation cannot be replaced while a run is in progress", rule="LIFE-17")
+        self._reducer = self._reducer_from(conversation)
+
+    def _reducer_from(self, conversation: Conversation) -> Reducer:
+        return Reducer.from_conversation(conversation, warn=self._warn, max_size=self._settings.max_size)
+
+    def _warn(self, notice: Notice) -> None:
+        if notice.rule == "SNAP-9" and notice.event_type == "STATE_DELTA":
+            self._is_stale = True
+        self._settings.warn(notice)
+
+    def _consumer(self) -> Consumer:
+        """Return a consumer that reads a stream into this conversation."""
+        settings = self._settings
+        return Consumer(
+            compat=settings.compat,
+            warn=self._warn,
+            new_id=settings.new_id,
+            reducer=self._reducer,
+            max_size=settings.max_size,
+        )
+
+    def _outcome(self) -> Outcome:
+        run = self.conversation.last_run
+        outcome = None if run is None else run.outcome
+        return "success" if outcome is None or outcome == "error" else outcome  # a run that failed raises
+
+    def _gated(self) -> set[str | None]:
+        return {interrupt.tool_call_id for interrupt in self.interrupts}
+
+    def _calls_for_application(self) -> list[ToolCall]:
+        """Return the unanswered calls, except those that a question asks about: the agent continues with these."""
+        gated = self._gated()
+        return [call for call in self.pending_tool_calls if call.id not in gated]
 
     @abstractmethod
     def _new_run(self, program: Program[RunResult], description: str) -> RunT:
@@ -445,3 +575,95 @@ class ThreadBase(ThreadAnswers, ABC, Generic[TransportT, RunT]):
         request = Request(method="POST", url=url, headers=settings.json_headers())
         head, _ = yield from fetch(settings, request)
         return head.status == 202
+
+    # Answers to open interrupts and pending tool calls
+
+    def _resume_entries(self, answers: Mapping[str, Any] | None) -> list[ResumeEntry] | None:
+        interrupts = self.interrupts
+        if answers is None and not interrupts:
+            return None
+        if not interrupts and not answers:
+            raise IllegalStep(f"there is no interrupt to answer: {NONE_OPEN}", rule="INT-7")
+        return resume_entries(interrupts, answers or {}, self._settings.now(), warn=self._settings.warn)
+
+    def _check_ids(self, request: RunRequest, before: Conversation) -> None:
+        """Raise ``IllegalStep`` for an id that is in use: the new message would be lost, or the run would not start."""
+        known = {message.id: message for message in before.messages}
+        for message in request.messages:
+            if not is_same_message(message, known.setdefault(message.id, message), is_extended=True):
+                problem = f"the thread has another message {message.id!r}; give the new one an id of its own"
+                raise IllegalStep(problem, rule="ENV-12")
+        if request.run_id is not None and any(run.run_id == request.run_id for run in before.runs):
+            raise IllegalStep(f"the thread already has a run {request.run_id!r}; choose another run_id", rule="ENV-11")
+
+    def _check_pending(self, request: RunRequest) -> None:
+        """Raise ``IllegalStep`` if the application has not answered a call of a tool without a function (FT-5).
+
+        The tools that another client offered are unknown; so those that are offered now count, too.
+        """
+        answered = {message.tool_call_id for message in answers_in(request.messages)}
+        gated = self._gated()
+        offered = self._advertised | request.tools.declared.keys()
+        open_calls = [
+            call
+            for call in self.pending_tool_calls
+            if call.function.name in offered
+            and call.function.name not in request.tools.functions
+            and call.id not in self._begun
+            and call.id not in answered
+            and call.id not in gated
+        ]
+        if open_calls:
+            names = ", ".join(f"{call.id!r} of {call.function.name}" for call in open_calls)
+            message = f"the tool call {names} has no answer; pass a ToolMessage for it to run()"
+            raise IllegalStep(message, rule="FT-5")
+
+    def _answer_pending(
+        self, request: RunRequest, except_for: set[str | None], *, refuse_unknown: bool = False
+    ) -> Generator[Any, Any, None]:
+        """Answer the pending calls, and add the answers to the conversation.
+
+        A function is called only if its run finished, and once: a call in progress of a run that was left is awaited.
+        """
+        last = self.conversation.last_run
+        why_not = None if last is None else _NOT_EXECUTED.get(last.outcome)
+        planned: list[PlannedCall] = []
+        for call in self.pending_tool_calls:
+            if call.id in except_for:
+                continue
+            begun, name = self._begun.get(call.id), call.function.name
+            if begun is not None:
+                planned.append(begun)
+            elif name in request.tools.functions or (refuse_unknown and not request.tools.is_manual(name)):
+                planned.append(plan_call(request.tools, call, self._settings.new_id(), self._settings.confirm))
+                if why_not is not None:
+                    planned[-1].tool, planned[-1].problem = None, why_not
+        if not planned:
+            return
+        try:
+            answers: list[ToolMessage] = yield CallTools(planned)
+        except GeneratorExit:
+            # Calls that have not started are given up; the others have an outcome, now or later.
+            self._begun.update((plan.call_id, plan) for plan in planned if not plan.outcome.cancel())
+            raise
+        for plan in planned:
+            self._begun.pop(plan.call_id, None)
+        self._reducer.add_messages(answers)
+
+
+_NOT_EXECUTED: dict[RunOutcome | None, str] = {
+    "cancelled": "not executed: the run was cancelled",
+    "error": "not executed: the run failed",
+    None: "not executed: the run was cut off",
+}
+"""Why a call that never started is not made, by the outcome of its run."""
+
+
+def answers_in(messages: Iterable[Message]) -> list[ToolMessage]:
+    """Return the results of tool calls among messages."""
+    return [message for message in messages if isinstance(message, ToolMessage)]
+
+
+def _copied(state: State) -> State:
+    check_json(state, "/state")
+    return copy_json(state)

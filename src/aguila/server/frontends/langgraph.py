@@ -16,6 +16,7 @@ from aguila.chat.json_schema import find_problem
 from aguila.codec import decode, encode
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.json.values import is_array, is_object
+from aguila.errors import NotFound
 from aguila.protocol import (
     CustomEvent,
     Event,
@@ -31,7 +32,7 @@ from aguila.server.http.front_end import FrontEnd
 from aguila.server.http.request import Request
 from aguila.server.runs.runs import Runs
 from aguila.server.runs.start_request import StartRequest
-from aguila.store import InterruptRecord, RunRecord, Store
+from aguila.store import InterruptRecord, RunRecord, Store, Want
 
 ON_INTERRUPT = "on_interrupt"
 
@@ -47,7 +48,6 @@ class LangGraph(FrontEnd):
         self.closing = on_interrupt_events if sends_events else None
 
     async def translate(self, start: StartRequest, request: Request, runs: Runs) -> StartRequest | RunRecord:
-        """See ``FrontEnd``."""
         return await translate_command(start, runs.store) if has_command_answer(start.input) else start
 
 
@@ -81,10 +81,14 @@ async def translate_command(request: StartRequest, store: Store) -> RunRecord | 
     """
     scope, thread_id = request.scope, request.input.thread_id
     request = request.with_fingerprint()
-    records = await store.interrupts(scope, thread_id)
+    try:
+        found = await store.thread(scope, thread_id, Want(runs=True, interrupts=True))
+    except NotFound:
+        return request
+    records = found.interrupts
     if not records:
         return request
-    for run in reversed(await store.runs(scope, thread_id)):
+    for run in reversed(found.runs):
         if run.fingerprint == request.fingerprint and run.outcome != "error":
             return run
     interrupts = [decode(one.body, Interrupt) for one in _select_interrupts(records, request.input)]

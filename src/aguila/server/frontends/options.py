@@ -1,19 +1,20 @@
-"""The options of an ``App`` that each front end needs. They are defined in the module of the front end."""
+"""The options of an ``App`` that each front end needs."""
 
 from __future__ import annotations
 
 from copy import deepcopy
 from typing import Any, Final, Literal
 
-from aguila.server.frontends import assistant_ui, copilotkit, tanstack, tdesign
-
 FrontEnd = Literal["copilotkit", "assistant-ui", "tanstack", "tdesign"]
 
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
-    "copilotkit": copilotkit.APP_OPTIONS,
-    "assistant-ui": assistant_ui.APP_OPTIONS,
-    "tanstack": tanstack.APP_OPTIONS,
-    "tdesign": tdesign.APP_OPTIONS,
+    # The routes, interrupts for ``useLangGraphInterrupt``, A2UI.
+    "copilotkit": {"copilotkit": True, "langgraph_interrupts": True, "capabilities": {"custom": {"a2ui": True}}},
+    "assistant-ui": {},
+    # Its client sends the messages of an answer back as one.
+    "tanstack": {"history": "server"},
+    # Tencent's TDesign Chat sends only what the page puts into the request, which is the new message.
+    "tdesign": {"history": "server"},
 }
 
 

@@ -40,18 +40,15 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """See ``asyncio.Protocol``."""
         super().connection_made(transport)
         self._set_head_deadline()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """See ``asyncio.Protocol``."""
         self._clear_deadline()
         self._disconnect_requests()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """See ``asyncio.Protocol``."""
         self._pending += len(data)
         super().data_received(data)
         if self._pending > MAX_HEAD_BYTES:
@@ -95,7 +92,6 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        """End a head."""
         self._pending = 0
         earlier = self.cycle
         super().on_headers_complete()
@@ -105,12 +101,10 @@ class BoundedHTTPProtocol(HttpToolsProtocol):
             self.flow.resume_reading()  # to notice that the client disconnects
 
     def on_body(self, body: bytes) -> None:
-        """Pass on a piece of a body."""
         self._pending = 0
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a message."""
         self._pending = 0
         self._is_in_message = False
         super().on_message_complete()

@@ -20,7 +20,7 @@ from aguila.server.config.errors import Rejected
 from aguila.server.config.limits import UNLIMITED
 from aguila.server.http.request import Request
 from aguila.server.http.stream import EventStream
-from aguila.server.threads.stored_input import load_input
+from aguila.server.threads.requests import load_request
 from aguila.store import Batch, RunRecord, Store
 from aguila.store.cursors import format_cursor
 from aguila.stream import compact
@@ -60,7 +60,7 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
         is_large = count > _MANY
         position = stream.after
         while position < record.last:
-            for batch in await store.read(stream.scope, stream.thread_id, position, until=record.last):
+            for batch in (await store.read(stream.scope, stream.thread_id, position, until=record.last)).batches:
                 is_large = is_large or any(len(data) > LARGE for data in batch.events)
                 decoded = await offload(_decode, batch) if is_large else _decode(batch)
                 events += [event for event in decoded if event is not None]
@@ -68,7 +68,7 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
         state: State = UNSET
         if any(isinstance(event, StateDeltaEvent) for event in events):
             # If the agent started from another state than the client sent, a snapshot comes first.
-            sent = await load_input(store, record)
+            sent = await load_request(store, record)
             state = {} if sent.state is None else sent.state
         if is_large:
             notices: list[Notice] = []  # the thread must not call ``warn``

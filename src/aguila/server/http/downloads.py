@@ -13,7 +13,7 @@ from urllib.parse import quote
 from aguila.server.config.errors import Rejected
 from aguila.server.http.request import Request, matches_etag
 from aguila.server.http.responses import header_list
-from aguila.store import Blob
+from aguila.store import FileRecord
 
 _ONE_RANGE: Final = re.compile(r"bytes\s*=\s*(\d{0,18})\s*-\s*(\d{0,18})", re.ASCII | re.IGNORECASE)
 
@@ -23,28 +23,28 @@ _INLINE_TYPES: Final = re.compile(
 """The media types that a browser may show: none of them can contain a script."""
 
 
-def file_response(blob: Blob, request: Request) -> tuple[int, list[tuple[bytes, bytes]], range]:
+def file_response(file: FileRecord, request: Request) -> tuple[int, list[tuple[bytes, bytes]], range]:
     """Return status, headers and bytes of a download: the whole file, one range, or 304 for a cached file.
 
     A request for several ranges gets the whole file. Raises ``Rejected`` (416) for a range outside the file.
     """
-    etag = f'"{blob.blob_id}"'
+    etag = f'"{file.file_id}"'
     # The id is a hash of the content, so the content never changes. But other callers may not see it.
     headers = {"cache-control": "private, max-age=31536000, immutable", "etag": etag}
     if matches_etag(request, etag):
         return 304, header_list(headers), range(0)
-    is_inline = _INLINE_TYPES.fullmatch(blob.media_type) is not None
+    is_inline = _INLINE_TYPES.fullmatch(file.media_type) is not None
     # Without a charset a browser would guess one.
-    media_type = "text/plain; charset=utf-8" if blob.media_type == "text/plain" else blob.media_type
-    status, sent = 200, range(blob.size)
-    wanted = _parse_range(request, etag, blob.size)
+    media_type = "text/plain; charset=utf-8" if file.media_type == "text/plain" else file.media_type
+    status, sent = 200, range(file.size)
+    wanted = _parse_range(request, etag, file.size)
     if wanted is not None:
         status, sent = 206, wanted
-        headers["content-range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{blob.size}"
+        headers["content-range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{file.size}"
     headers |= {
         "content-type": media_type,
         "content-length": str(len(sent)),
-        "content-disposition": _disposition("inline" if is_inline else "attachment", blob.filename),
+        "content-disposition": _disposition("inline" if is_inline else "attachment", file.filename),
         "x-content-type-options": "nosniff",
         "content-security-policy": "default-src 'none'; sandbox",
         "cross-origin-resource-policy": "same-site",

@@ -12,6 +12,7 @@ from aguila.server.http.request import Request
 from aguila.server.http.responses import BufferedResponse, Response, json_response
 from aguila.server.http.service import Service
 from aguila.server.http.uploads import receive_upload
+from aguila.store import FileTarget
 
 _PART = 1 << 17
 """Bytes of a file that are read at a time while it is sent."""
@@ -30,7 +31,7 @@ async def upload_file(service: Service, request: Request) -> Response:
 
     count(0, new_files=1)
     try:
-        blob = await receive_upload(
+        file = await receive_upload(
             request,
             store=service.store,
             scope=request.caller.scope,
@@ -41,11 +42,11 @@ async def upload_file(service: Service, request: Request) -> Response:
     except QuotaExceeded as error:
         raise admission.quotas.refusal(error, request.caller.principal) from None
     answer = {
-        "id": blob.blob_id,
-        "mediaType": blob.media_type,
-        "filename": blob.filename,
-        "size": blob.size,
-        "source": {"type": "file", "value": blob.blob_id, "provider": FILE_PROVIDER, "mimeType": blob.media_type},
+        "id": file.file_id,
+        "mediaType": file.media_type,
+        "filename": file.filename,
+        "size": file.size,
+        "source": {"type": "file", "value": file.file_id, "provider": FILE_PROVIDER, "mimeType": file.media_type},
     }
     return json_response(answer, status=201)
 
@@ -54,15 +55,15 @@ async def download_file(service: Service, request: Request) -> Response:
     """``GET /files/{id}``: send the bytes of a file."""
     (file_id,) = request.ids
     store, tenant = service.store, request.caller.scope
-    blob, _ = await store.blob_part(tenant, file_id, 0, 0)
-    status, headers, wanted = file_response(blob, request)
+    file, _ = await store.file(tenant, file_id, 0, 0)
+    status, headers, wanted = file_response(file, request)
     is_head = request.method == "HEAD"
 
     async def reply(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": status, "headers": headers})
         for at in range(wanted.start, wanted.start if is_head else wanted.stop, _PART):
             try:
-                _, piece = await store.blob_part(tenant, file_id, at, min(_PART, wanted.stop - at))
+                _, piece = await store.file(tenant, file_id, at, min(_PART, wanted.stop - at))
             except (NotFound, StoreUnavailable):
                 raise Disconnected from None  # the file was deleted; the client sees that bytes are missing
             await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -74,5 +75,5 @@ async def download_file(service: Service, request: Request) -> Response:
 async def delete_file(service: Service, request: Request) -> Response:
     """``DELETE /files/{id}``: delete a file, even if threads refer to it."""
     (file_id,) = request.ids
-    await service.store.delete_blob(request.caller.scope, file_id)
+    await service.store.delete(request.caller.scope, FileTarget(file_id))
     return BufferedResponse(status=204)

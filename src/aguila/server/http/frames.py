@@ -235,21 +235,18 @@ class SSEFraming(Framing):
     heartbeat = _SSE.comment()
 
     def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
-        """See ``Framing``."""
         if self.translator is not None or self.sequencer is not None or self.run_ids is not None or not self.has_ids:
             return super().frame_batch(first, events, token)
         form = b"id: %%d-%b\ndata: %%b\n\n" % token.encode() if token else b"id: %d\ndata: %b\n\n"
         return b"".join([form % pair for pair in enumerate(events, first)])  # as the log has them
 
     def frame_large(self, number: int, event: bytes, token: str) -> tuple[bytes, ...]:
-        """See ``Framing``."""
         is_plain = self.run_ids is None and self.has_ids and self._is_unchanged(event)
         if is_plain and (self.sequencer is None or self.sequencer.pass_on(number, [event], token)):
             return (b"id: %b\ndata: " % format_cursor(number, token).encode(), event, b"\n\n")
         return super().frame_large(number, event, token)
 
     def frame_pieces(self, events: Sequence[Event], cursor: str | None = None) -> Iterator[bytes]:
-        """See ``Framing``."""
         payloads, cursor = self._arrange(events, cursor)
         translated: list[Any] = [
             one
@@ -340,7 +337,7 @@ def select_framing(
     if notice is not None:
         service.warn(notice)
     for front_end in service.front_ends:
-        if front_end.header in request.headers or front_end.parameter in request.query:
+        if front_end.header in request.headers or (front_end.parameter and front_end.parameter in request.query):
             framing = front_end.frame(request, declared)
             if framing is not None:
                 return framing

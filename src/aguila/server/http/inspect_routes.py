@@ -15,8 +15,8 @@ from aguila.server.http.request import Request
 from aguila.server.http.responses import Response, document_response, json_response
 from aguila.server.http.run_routes import find_run
 from aguila.server.http.service import Service
-from aguila.server.threads.stored_input import load_input
-from aguila.store import RunRecord
+from aguila.server.threads.requests import load_request
+from aguila.store import RunRecord, Want
 from aguila.stream.verification.checker import UPSTREAM_FINDINGS, Finding, StreamChecker, UpstreamFindings
 
 Source = Literal["run", "upstream"]
@@ -28,10 +28,9 @@ async def get_run_input(service: Service, request: Request) -> Response:
     With ``history="server"`` the messages are more than those of the request.
     """
     record = await find_run(service, request)
-    sent = await load_input(service.store, record)
-    messages = await service.runs.projections.load_initial_messages(
-        request.caller.scope, record.thread_id, record.run_id
-    )
+    sent = await load_request(service.store, record)
+    view = await service.runs.threads.at(request.caller.scope, record.thread_id, record.run_id)
+    messages = view.initial_messages
     answer: dict[str, Any] = {"input": sent, "messages": messages, "state": {} if sent.state is None else sent.state}
     return await document_response(answer, service.unsent)
 
@@ -43,18 +42,18 @@ async def check_run(service: Service, request: Request) -> Response:
     about the events that it sent, before this server made them valid.
     """
     record = await find_run(service, request)
-    sent = await load_input(service.store, record)
+    sent = await load_request(service.store, record)
     checked = _CheckedRun(record, StreamChecker(messages=sent.messages, state=sent.state))
     position = record.first - 1
     while position < record.last:
-        batches = await service.store.read(record.scope, record.thread_id, position, until=record.last)
+        batches = (await service.store.read(record.scope, record.thread_id, position, until=record.last)).batches
         if not batches:
             break
         for batch in batches:
             await offload(checked.feed, batch.events)
             position = batch.last
-    recorded = await service.store.recorded(record.scope, record.thread_id, record.run_id)
-    upstream = recorded.get(UPSTREAM_FINDINGS)
+    found = await service.store.thread(record.scope, record.thread_id, Want(root_run_id=record.run_id))
+    upstream = found.results(record.run_id).get(UPSTREAM_FINDINGS)
     answer = await offload(
         checked.close, None if upstream is None else parse_json(upstream, strict=False, warn=ignore_notice)
     )

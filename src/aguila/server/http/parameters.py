@@ -57,7 +57,8 @@ async def read_cursor(service: Service, request: Request, thread_id: str) -> int
     if len(digits) > MAX_DIGITS:
         raise CursorExpired("the log has no event with this number")
     after = int(digits)
-    check_token(after, token if dash else None, await service.store.token(request.caller.scope, thread_id, after))
+    found = await service.store.read(request.caller.scope, thread_id, after, limit=0)
+    check_token(after, token if dash else None, found.token)
     return after
 
 

@@ -1,7 +1,7 @@
 """Responses are ASGI applications: a response is called when it is sent.
 
 The request is released before that, so an open stream keeps little in memory. A document is encoded piece by piece as
-it is sent: a reader that stalls holds one piece. The pieces refer to the messages of the cached projection, which all
+it is sent: a reader that stalls holds one piece. The pieces refer to the messages of the cached view, which all
 readers of a thread share.
 """
 
@@ -59,7 +59,6 @@ class BufferedResponse(msgspec.Struct, frozen=True, kw_only=True):
     media_type: bytes = b"application/json"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the response."""
         head = [(b"content-length", b"%d" % len(self.body)), (b"x-content-type-options", b"nosniff"), *self.headers]
         if self.body:
             head.append((b"content-type", self.media_type))

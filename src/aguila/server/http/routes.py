@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from aguila.errors import NotFound
 from aguila.server.config.errors import Rejected, draining_error
-from aguila.server.http import file_routes, run_routes, thread_routes
+from aguila.server.http import data_routes, file_routes, run_routes, thread_routes
 from aguila.server.http.budget import Reservation
 from aguila.server.http.front_end import FrontEnd
 from aguila.server.http.head_limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES, MAX_HEADERS
@@ -149,6 +149,12 @@ ROUTES: Final = (
         {"GET": file_routes.download_file, "DELETE": file_routes.delete_file},
         needs_owner={"GET", "DELETE"},
     ),
+    route(
+        "/data",
+        {"GET": data_routes.export_data, "DELETE": data_routes.delete_data},
+        is_stream=True,
+        needs_owner={"GET", "DELETE"},
+    ),
     route("/healthz", {"GET": check_health}, is_public=True, allows_any_host=True),
     route("/readyz", {"GET": check_readiness}, is_public=True, allows_any_host=True),
     route("/agents", {"GET": list_agents}),
@@ -173,7 +179,8 @@ async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
 def keep_encoded(scope: Scope, service: Service) -> Scope:
     """Return a scope for the router: with the path below the mount, its segments encoded, and a slash at its end.
 
-    Repeated headers are joined with commas. Raises ``Rejected`` (431) if the head of the request is too large.
+    Repeated headers are joined with commas, cookies with semicolons. Raises ``Rejected`` (431) if the head of the
+    request is too large.
     """
     given = scope["headers"]
     size = len(scope.get("raw_path") or scope["path"]) + len(scope.get("query_string", b""))
@@ -182,7 +189,9 @@ def keep_encoded(scope: Scope, service: Service) -> Scope:
         raise Rejected(431, "head_too_large", HEAD_TOO_LARGE)
     headers: dict[bytes, bytes] = {}
     for name, value in given:
-        headers[name] = b"%b, %b" % (headers[name], value) if name in headers else value
+        if name in headers:
+            value = (b"; " if name == b"cookie" else b", ").join((headers[name], value))
+        headers[name] = value
     path = "/" if scope.get("raw_path", scope["path"]) in (b"/", "/") else encode_segments(path_segments(scope))
     return {
         "type": "http",

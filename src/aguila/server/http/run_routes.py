@@ -23,7 +23,7 @@ from aguila.server.runs.repeated import latest_derived
 from aguila.server.runs.start_request import Started, StartRequest, hash_body
 from aguila.server.threads.client.agent_input import check_parent
 from aguila.server.threads.hydration import build_cancelled_run, hydrate_thread
-from aguila.store import RunRecord, Store
+from aguila.store import RunKey, RunRecord, Store
 from aguila.store.cursors import format_cursor
 
 # Starting a run
@@ -102,7 +102,7 @@ async def start_request(
         is_stored=is_stored,
     )
     for one in service.front_ends if is_stored else ():
-        if one.header in headers or (isinstance(props, dict) and one.member in props):
+        if one.header in headers or (one.member and isinstance(props, dict) and one.member in props):
             translated = await one.translate(start, request, service.runs)
             if isinstance(translated, RunRecord):
                 return input, translated
@@ -178,10 +178,11 @@ async def observe_run(service: Service, request: Request, record: RunRecord, aft
         return
     at = record.first - 1
     while at < after:
-        batches = await service.store.read(request.caller.scope, record.thread_id, at, until=after)
+        batches = (await service.store.read(request.caller.scope, record.thread_id, at, until=after)).batches
         for batch in batches:
             framing.observe(batch)
         at = batches[-1].last if batches else after
+        await asyncio.sleep(0)  # a store may return without a turn of the event loop
     if framing.sequencer is not None:
         framing.sequencer.resume(read_skip(request))
 
@@ -196,7 +197,7 @@ async def connect_to(service: Service, request: Request, input: RunAgentInput) -
     """Hydrate a client with the thread that an input names, then stream the run in progress."""
     run_id = input.run_id
     try:
-        await service.store.run(request.caller.scope, input.thread_id, run_id)
+        await service.store.run(RunKey(request.caller.scope, input.thread_id, run_id))
     except NotFound:
         # A stored run has its own parent, so only the parent of an unknown run is checked.
         for notice in await check_parent(input, service.store, request.caller.scope):
@@ -217,12 +218,9 @@ async def _hydrate(
 ) -> Response:
     store, scope, thread_id = service.store, request.caller.scope, input.thread_id
     await service.check_agent(request, thread_id)
-    records = await store.runs(scope, thread_id)
-    running = records[-1] if records and records[-1].is_running else None
-    projections = service.runs.projections
-    joined = await hydrate_thread(
-        store, projections, scope, thread_id, run_id, live=running, branch=input.parent_run_id
-    )
+    running = await service.runs.find_running(scope, thread_id)
+    threads = service.runs.threads
+    joined = await hydrate_thread(store, threads, scope, thread_id, run_id, live=running, branch=input.parent_run_id)
 
     events = joined.events
     if framing.dialect.user_parts != "text":
@@ -248,7 +246,7 @@ async def _hydrate(
 async def find_cursor(store: Store, scope: str, thread_id: str, number: int) -> str:
     """Return the cursor of the last event that a hydration includes."""
     try:
-        return format_cursor(number, await store.token(scope, thread_id, number))
+        return format_cursor(number, (await store.read(scope, thread_id, number, limit=0)).token)
     except (NotFound, CursorExpired):  # there is no such thread, or it was deleted meanwhile
         return str(number)
 
@@ -300,7 +298,7 @@ async def cancel_thread(service: Service, request: Request) -> Response:
 async def find_run(service: Service, request: Request) -> RunRecord:
     """Find the run that the path names. Raises ``NotFound``."""
     thread_id, run_id = request.ids
-    record = await service.store.run(request.caller.scope, thread_id, run_id)
+    record = await service.store.run(RunKey(request.caller.scope, thread_id, run_id))
     if request.agent not in (None, record.agent):
         raise NotFound(f"agent {request.agent!r} has no thread {thread_id!r}; it belongs to {record.agent!r}")
     return record

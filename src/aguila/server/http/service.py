@@ -15,8 +15,8 @@ from aguila.server.config.options import Settings
 from aguila.server.http.access import Access
 from aguila.server.http.budget import BodyBudget, UnsentBytes
 from aguila.server.http.front_end import FrontEnd
-from aguila.server.http.open_streams import OpenStreams
 from aguila.server.http.request import Request
+from aguila.server.http.stream import OpenStreams
 from aguila.server.runs.runs import STOP_NOW_TIMEOUT, Runs
 from aguila.server.threads.files import FileTypes
 from aguila.store import Store
@@ -107,7 +107,7 @@ class Service:
         if request.agent is None:
             return
         try:
-            summary = await self.store.thread(request.caller.scope, thread_id)
+            summary = (await self.store.thread(request.caller.scope, thread_id)).summary
         except NotFound:
             return
         if summary.agent != request.agent:

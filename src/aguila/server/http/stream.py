@@ -1,4 +1,4 @@
-"""Stream a part of a thread's log as one response.
+"""Stream a part of a thread's log as one response, and keep all of these alive until they end.
 
 A stream reads the log at the pace of its reader: ``send`` waits for a slow reader, and nothing is buffered meanwhile.
 One write contains a whole batch of the log. A stream has one task besides the task of its request: it listens for the
@@ -23,8 +23,8 @@ from aguila.protocol import RunErrorEvent
 from aguila.server.http.frames import Framing
 from aguila.server.http.responses import MAX_WRITE, Headers, Pieces
 from aguila.server.runs.viewers import DISCONNECT_DELAY, WatchedRun
-from aguila.server.threads.baseline import find_state_before
 from aguila.server.threads.log import TERMINAL
+from aguila.server.threads.state_before import find_state_before
 from aguila.store import Batch, Store
 
 if TYPE_CHECKING:
@@ -166,7 +166,8 @@ class EventStream:
         """Write the stored events up to ``until``, several batches in one write."""
         events_of_turn = 0
         while self.after < until:
-            batches = await self.service.store.read(self.scope, self.thread_id, self.after, until=until)
+            found = await self.service.store.read(self.scope, self.thread_id, self.after, until=until)
+            batches = found.batches
             if not batches:
                 return
             self.after = batches[-1].last
@@ -190,7 +191,7 @@ class EventStream:
     def _frame(self, batch: Batch) -> bytes | None:
         """Frame a batch of the log as a whole; return None if its events have to be written singly."""
         framing = self.framing
-        if max(map(len, batch.events)) > LARGE:
+        if sum(map(len, batch.events)) > LARGE:
             return None
         if framing.translator is not None and framing.may_need_state(batch.events):
             return None
@@ -198,7 +199,7 @@ class EventStream:
         return b": time=%d\n\n%b" % (batch.at, body) if self.sends_times else body
 
     async def _write_singly(self, batch: Batch) -> None:
-        """Write a batch event by event: a delta may need its state, and no reader may hold a copy of a large event."""
+        """Write a batch event by event: a delta may need its state, and no reader may hold a copy of a large batch."""
         framing, translator = self.framing, self.framing.translator
         if self.sends_times:
             await self.write(b": time=%d\n\n" % batch.at)
@@ -266,3 +267,58 @@ class EventStream:
     def _disconnect(self, listening: asyncio.Task[None]) -> None:
         listening.result()  # an error of receive() is logged by the event loop
         self.end(None)
+
+
+class OpenStreams:
+    """The open streams of an app. One timer sends heartbeats to all of them.
+
+    A heartbeat comes after at most ``heartbeat`` seconds without a write. One timer per stream would take more memory
+    than the rest of the stream. A stream whose reader accepts nothing for ``write_seconds`` is ended.
+    """
+
+    def __init__(self, heartbeat: float, write_seconds: float = 60.0) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.is_closed = False
+        """Whether ``close`` was called: no stream may be added."""
+        self.write_seconds = write_seconds
+        self._heartbeat = heartbeat
+        self._interval = min(heartbeat, write_seconds) / 4
+        self.open: set[EventStream] = set()
+        self.emptied = asyncio.Event()
+        """Set when the last stream has ended, or when ``close`` is to wait no longer."""
+        self._heartbeats: set[asyncio.Task[None]] = set()
+        self._timer = self.loop.call_later(self._interval, self._send_heartbeats)
+
+    async def close(self, seconds: float, end_seconds: float) -> bool:
+        """Give the streams ``seconds`` to end, then end them early; return whether all have ended and were read.
+
+        ``end_seconds`` is the time for the early end. A stream whose client does not read takes longer.
+        """
+        self.is_closed = True
+        await self._wait_until_empty(seconds)
+        # A connection whose client does not read stays open after its stream.
+        is_stuck = any(stream.is_stalled(self.loop.time()) for stream in self.open)
+        for stream in list(self.open):
+            stream.end(b"")
+        await self._wait_until_empty(end_seconds)
+        self._timer.cancel()
+        return not self.open and not is_stuck
+
+    async def _wait_until_empty(self, seconds: float) -> None:
+        if self.open:
+            self.emptied.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self.emptied.wait()
+
+    def _send_heartbeats(self) -> None:
+        idle_since = self.loop.time() - self._heartbeat * 0.75
+        stalled_since = self.loop.time() - self.write_seconds
+        for stream in self.open:
+            if stream.is_stalled(stalled_since):
+                stream.end(None)
+            elif stream.is_idle(idle_since):
+                task = self.loop.create_task(stream.send_heartbeat())  # a blocked stream must not delay the others
+                self._heartbeats.add(task)
+                task.add_done_callback(self._heartbeats.discard)
+        self._timer = self.loop.call_later(self._interval, self._send_heartbeats)

@@ -25,7 +25,7 @@ from aguila.server.http.run_routes import describe_run, find_cursor, observe_run
 from aguila.server.http.service import Service
 from aguila.server.http.stream import EventStream
 from aguila.server.threads.interrupts.plan import find_open_interrupts
-from aguila.store import MetadataFilter, ThreadSummary, ThreadUpdate, Usage
+from aguila.store import MetadataFilter, ThreadFilter, ThreadSummary, ThreadTarget, ThreadUpdate, Usage, Want
 from aguila.store.cursors import format_cursor
 from aguila.store.encoding import MAX_TITLE, is_title, size_of_details
 from aguila.store.refusals import quota_exceeded
@@ -44,7 +44,7 @@ async def list_threads(service: Service, request: Request) -> Response:
     if key is None and value is not None:
         raise Rejected(422, "bad_parameter", "metadataValue needs metadataKey; send both", "/metadataValue")
     # Before the threads: a change in between makes the next request read them again.
-    stamp = await service.store.threads_stamp(request.caller.scope)
+    stamp = (await service.store.threads(request.caller.scope, ThreadFilter(limit=0))).stamp
     headers: Headers = ()
     if stamp is not None:
         etag = _etag_of(request.caller.scope, stamp)
@@ -95,14 +95,9 @@ async def read_thread_page(
         raise Rejected(
             422, "bad_cursor", f"{cursor} is not a cursor; use the cursor that the previous page returned", f"/{cursor}"
         )
-    found = await service.store.threads(
-        request.caller.scope,
-        limit=limit,
-        before=None if before is None else int(before),
-        agent=agent,
-        archived=archived,
-        metadata=metadata,
-    )
+    before = None if before is None else int(before)
+    wanted = ThreadFilter(limit=limit, before=before, agent=agent, archived=archived, metadata=metadata)
+    found = (await service.store.threads(request.caller.scope, wanted)).threads
     has_more = len(found) == limit
     size = 0
     for index, one in enumerate(found):
@@ -117,9 +112,9 @@ async def get_thread(service: Service, request: Request) -> Response:
     """``GET /threads/{id}``: messages, state, open interrupts, pending calls, and the last event they include."""
     (thread_id,) = request.ids
     await service.check_agent(request, thread_id)
-    view = await service.runs.projections.load(request.caller.scope, thread_id, request.query.get("run"))
-    records = await service.store.runs(request.caller.scope, thread_id)
-    summary = await service.store.thread(request.caller.scope, thread_id)
+    view = await service.runs.threads.at(request.caller.scope, thread_id, request.query.get("run"))
+    found = await service.store.thread(request.caller.scope, thread_id, Want(runs=True))
+    summary, records = found.summary, found.runs
     cursor = format_cursor(summary.last, summary.token)
     if view.last != summary.last:  # a run in progress has continued meanwhile, or this is an earlier branch
         cursor = await find_cursor(service.store, request.caller.scope, thread_id, view.last)
@@ -203,16 +198,16 @@ async def store_thread_update(
     quotas = found.of_anonymous if request.caller.principal is None else found.of_scope
     if quotas is not None:
         store, scope = service.store, request.caller.scope
-        old = await store.thread(scope, thread_id)
+        old = (await store.thread(scope, thread_id)).summary
         title = old.title if update.title is UNSET else update.title
         metadata = old.metadata if update.metadata is UNSET else update.metadata
         grown = size_of_details(title, metadata) - size_of_details(old.title, old.metadata)
         if grown > 0:
-            total = await store.usage() if quotas.is_total else Usage()
-            exceeded = quotas.find_exceeded(await store.usage(scope), total, new=Usage(bytes=grown))
+            held = await store.threads(scope, ThreadFilter(limit=0, usage=True))
+            exceeded = quotas.find_exceeded(held.usage, held.total, new=Usage(bytes=grown))
             if exceeded is not None:
                 raise service.runs.admission.quotas.refusal(quota_exceeded(exceeded), request.caller.principal)
-    return await service.store.update_thread(request.caller.scope, thread_id, update)
+    return await service.store.amend(request.caller.scope, thread_id, update)
 
 
 def check_thread_update(title: Any, archived: Any, *, title_at: str) -> ThreadUpdate:
@@ -231,7 +226,7 @@ async def delete_thread(service: Service, request: Request) -> Response:
     (thread_id,) = request.ids
     await service.check_agent(request, thread_id)
     try:
-        await service.store.delete_thread(request.caller.scope, thread_id)
+        await service.store.delete(request.caller.scope, ThreadTarget(thread_id))
     except ThreadBusy as error:
         message = f"run {error.run.run_id} is in progress; cancel it before you delete the thread"
         raise Rejected(409, "thread_busy", message) from None
@@ -242,19 +237,19 @@ async def stream_thread_events(service: Service, request: Request) -> Response:
     """``GET /threads/{id}/events``: the log after a cursor, then live until the end of the run in progress."""
     (thread_id,) = request.ids
     await service.check_agent(request, thread_id)
-    summary = await service.store.thread(request.caller.scope, thread_id)
+    found = await service.store.thread(request.caller.scope, thread_id, Want(runs=True))
+    summary = found.summary
     after = await read_cursor(service, request, thread_id)
     after = 0 if after is None else after
     framing = select_framing(service, request, request.query.get("protocolVersion"), thread_id)
     if after and framing.needs_past:
-        for record in await service.store.runs(request.caller.scope, thread_id):
+        for record in found.runs:
             if record.first <= after and (record.is_running or after < record.last):
                 await observe_run(service, request, record, after, framing)
     replay = None
     is_compact = wants_compact(request)
     if is_compact:
-        records = await service.store.runs(request.caller.scope, thread_id)
-        replay = build_compact_replay(service.store, records, service.warn)
+        replay = build_compact_replay(service.store, found.runs, service.warn)
     watched = await service.runs.find_watched_on(request.caller.scope, thread_id) if summary.is_running else None
     return EventStream(
         service,

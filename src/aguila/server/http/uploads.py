@@ -14,7 +14,7 @@ from python_multipart.multipart import parse_options_header
 from aguila.server.config.errors import Rejected
 from aguila.server.config.limits import Limits, check_id
 from aguila.server.http.request import Request
-from aguila.store import Blob, Quotas, Store
+from aguila.store import FileRecord, Quotas, Store
 
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
@@ -37,7 +37,7 @@ async def receive_upload(
     limits: Limits,
     quotas: Quotas | None = None,
     count: Callable[[int], None] = lambda _: None,
-) -> Blob:
+) -> FileRecord:
     """Store the file of a request: a form with one file (``multipart/form-data``), or the body itself.
 
     For a body, Content-Type is the media type, and ``filename`` in the query or Content-Disposition is the name.
@@ -75,7 +75,7 @@ async def receive_upload(
         check_id(form.thread_id, "/threadId")
     data = form.data.getvalue()
     del form.data
-    return await store.put_blob(
+    return await store.put_file(
         scope, data, media_type=form.media_type, filename=form.filename, thread_id=form.thread_id, quotas=quotas
     )
 

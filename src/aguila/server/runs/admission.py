@@ -64,16 +64,18 @@ class Admission:
         if not place.is_kept:
             self.release(place)
 
-    def release(self, place: Place) -> None:
-        """Stop counting a run that has ended, or did not begin."""
-        self.total -= 1
-        for counts, key in ((self._scopes, place.scope), (self._addresses, place.address)):
+    def release(self, place: Place, *, is_read: bool = True) -> None:
+        """Stop counting a run that has ended, or did not begin. Its scope and address count until it ``is_read``."""
+        if not place.has_ended:
+            place.has_ended = True
+            self.total -= 1
+            if not self.total and self._empty is not None:
+                self.stop_waiting()
+        for counts, key in ((self._scopes, place.scope), (self._addresses, place.address)) if is_read else ():
             if key is not None:
                 counts[key] -= 1
                 if not counts[key]:
                     del counts[key]
-        if not self.total and self._empty is not None:
-            self.stop_waiting()
 
     async def wait_until_empty(self, seconds: float) -> None:
         """Wait until no admitted run is left, at most this long."""
@@ -97,6 +99,7 @@ class Place(msgspec.Struct, eq=False):
     is_kept: bool = False
     """Whether a run has it."""
     is_new_thread: bool = False
+    has_ended: bool = False
 
 
 def too_many_runs(reason: str = "too many runs are active") -> Rejected:

@@ -17,10 +17,11 @@ from aguila.protocol import Message, MessagesSnapshotEvent, ToolMessage, replace
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.live_run import LiveRun, derive_title
 from aguila.server.runs.start import Plan
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.known_messages import KnownMessages
 from aguila.server.threads.interrupts.retry import retract_attempts
-from aguila.server.threads.projection import Projection, Projections
-from aguila.store import Batch
+from aguila.server.threads.view import View
+from aguila.store import Batch, Want
 from aguila.stream import EventWriter
 from aguila.stream.message_equality import is_same_message
 
@@ -31,7 +32,7 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
     Raises ``StoreUnavailable``, or ``Rejected`` if the conversation has continued since the run was planned.
     """
     sent, resume, request = plan.prepared.input, plan.resume, plan.request
-    store, projections, settings = environment.store, environment.projections, environment.settings
+    store, threads, settings = environment.store, environment.threads, environment.settings
     scope, thread_id, run_id = request.scope, sent.thread_id, sent.run_id
     state: Any = {} if sent.state is None else sent.state
     make_writer = partial(
@@ -48,10 +49,10 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
         writer.emit(event)
     resume_input, snapshot = sent, None
     if resume.failed_attempts is not None:
-        retraction, snapshot = await retract_attempts(resume.failed_attempts, projections, scope, thread_id, run_id)
+        retraction, snapshot = await retract_attempts(resume.failed_attempts, threads, scope, thread_id, run_id)
         resume_input = replace(sent, messages=retraction.filter_messages(sent.messages))
     if snapshot is None and sent.resume and plan.prepared.ignored_results:
-        view = await projections.load(scope, thread_id, run_id)
+        view = await threads.at(scope, thread_id, run_id)
         snapshot = MessagesSnapshotEvent(messages=view.conversation.messages)
     if snapshot is not None:
         run.pump.put(writer.emit(snapshot))
@@ -60,15 +61,17 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
         run.cancel()
     # Read after the run has begun: until then the previous run may have been writing its session.
     title: str | None = None
-    if first.first > 1 or not request.is_stored:
-        run.session = await store.session(scope, thread_id)
-    if first.first > 1:
-        title = (await store.thread(scope, thread_id)).title
-    elif request.is_stored:
-        run.default_title = derive_title(sent.messages)
     recorded: Mapping[str, bytes] = {}
-    if resume.root_run_id != run_id:
-        recorded = await store.recorded(scope, thread_id, resume.root_run_id)
+    if first.first > 1 or not request.is_stored:
+        try:
+            found = await store.thread(scope, thread_id, Want(session=True, root_run_id=resume.root_run_id))
+        except NotFound:  # the run is not stored, and neither is the thread
+            pass
+        else:
+            run.session, recorded = found.session, found.results(resume.root_run_id)
+            title = found.summary.title if first.first > 1 else None
+    else:
+        run.default_title = derive_title(sent.messages)
     return RunContext(
         input=sent if resume.original_input is None else resume.original_input,
         resume_input=None if resume.original_input is None else resume_input,
@@ -89,7 +92,7 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
         is_stored=request.is_stored,
         debug=settings.debug,
         is_known=EarlierHistory(
-            projections, scope, thread_id, resume.root_run_id if request.is_stored else None, sent.parent_run_id
+            threads, scope, thread_id, resume.root_run_id if request.is_stored else None, sent.parent_run_id
         ).has,
     )
 
@@ -102,7 +105,7 @@ class EarlierHistory:
     for a run that is not stored.
     """
 
-    projections: Projections
+    threads: Threads
     scope: str
     thread_id: str
     run_id: str | None
@@ -119,7 +122,7 @@ class EarlierHistory:
         if self._known is None:
             view = await self._load()
             self._messages = {} if view is None else {one.id: one for one in view.conversation.messages}
-            self._known = KnownMessages() if view is None else view.known
+            self._known = KnownMessages() if view is None else view.index.known
         known = self._known
         if known.has(message):
             return True
@@ -129,17 +132,17 @@ class EarlierHistory:
         own = self._messages.get(message.id) if is_from_client else None
         return own is not None and is_same_message(message, own)
 
-    async def _load(self) -> Projection | None:
+    async def _load(self) -> View | None:
         """Return the thread before the run; None if the run is its first."""
-        projections, scope, thread_id = self.projections, self.scope, self.thread_id
+        threads, scope, thread_id = self.threads, self.scope, self.thread_id
         try:
             parent = self.parent_run_id
             if self.run_id is not None:
-                runs = (await projections.load(scope, thread_id, self.run_id)).conversation.runs
+                runs = (await threads.at(scope, thread_id, self.run_id)).conversation.runs
                 if len(runs) < 2:
                     return None
                 parent = runs[-2].run_id
-            return await projections.load(scope, thread_id, parent, with_known=True)
+            return await threads.at(scope, thread_id, parent, with_known=True)
         except NotFound:  # a new thread, or one that was deleted
             return None
 

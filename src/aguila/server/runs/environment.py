@@ -11,8 +11,8 @@ from aguila.codec.notices import Warn
 from aguila.protocol import Event
 from aguila.server.config.options import Settings
 from aguila.server.runs.store_health import StoreHealth
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.cut_history import ThreadEnd
-from aguila.server.threads.projection import Projections
 from aguila.store import Store
 
 
@@ -21,7 +21,7 @@ class Environment:
     """The store and the settings of an app, and ``owner``: the id of this process in the leases it holds."""
 
     store: Store
-    projections: Projections
+    threads: Threads
     settings: Settings
     owner: str
     store_health: StoreHealth

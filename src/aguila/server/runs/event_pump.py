@@ -23,8 +23,8 @@ from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
 from aguila.server.config.options import Settings
 from aguila.server.runs.environment import no_events
 from aguila.server.runs.store_health import StoreHealth
-from aguila.server.threads.projection_values import MAX_PROJECTED
-from aguila.store import Lease, Store
+from aguila.server.threads.thread import MAX_REDUCED
+from aguila.store import Lease, RunChange, Store
 from aguila.stream.delta_merger import MAX_MERGED, DeltaMerger
 
 _log = logging.getLogger("aguila.server")
@@ -55,6 +55,8 @@ class EventPump:
     store_health: StoreHealth
     loop: asyncio.AbstractEventLoop
     on_failure: Callable[[StoreError], None]
+    last: int
+    """The number of the last event in the log."""
     closing: Callable[[Event], Sequence[Event]] = no_events
 
     appended: list[bytes] | None = field(init=False, default_factory=list[bytes])
@@ -147,7 +149,7 @@ class EventPump:
         lines, self._lines = self._lines, []
         self._waiting, self._is_urgent = 0, False
         self._size += sum(map(len, lines))
-        self.is_large = self._size > MAX_PROJECTED
+        self.is_large = self._size > MAX_REDUCED
         return lines
 
     async def _append_groups(self, wakeup: asyncio.Event) -> None:
@@ -168,7 +170,8 @@ class EventPump:
             lines = self.take_rest()
             self._appending_since = monotonic()
             try:
-                await self.store.append(self.lease, lines)
+                await self.store.write(self.lease, RunChange(events=lines))
+                self.last += len(lines)
             except Exception as error:  # noqa: BLE001 - a run cannot continue without its log, whatever failed
                 self.on_failure(self._explain(error))
             else:

@@ -28,8 +28,8 @@ from aguila.server.runs.viewers import DISCONNECT_DELAY, Viewer, Viewers
 from aguila.server.threads.client.cut_history import ThreadEnd, find_end
 from aguila.server.threads.files import resolve_file
 from aguila.server.threads.interrupts.records import interrupt_body
-from aguila.server.threads.projection import OwnRun
-from aguila.store import Lease, RunEnd, Store, ThreadUpdate
+from aguila.server.threads.thread import OwnRun
+from aguila.store import AnswerCancel, Effect, Lease, RunChange, RunEnd, RunKey, Store, ThreadUpdate
 from aguila.store.encoding import UNSTORABLE
 
 _log = logging.getLogger("aguila.server")
@@ -59,6 +59,7 @@ def _encode_error(message: str, code: str | None) -> bytes:
 
 _FAILED = _encode_error("The run failed.", "internal")
 _UNSTORED = _encode_error("The run could not be stored.", "store_unavailable")
+_UNSTORED_END = RunChange(events=[_UNSTORED], end=RunEnd(outcome="error"))
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -66,12 +67,13 @@ class LiveRun:
     """A run with its lease. It is the ``Services`` of its agent; its ``pump`` is the ``Sink``.
 
     ``store`` has its log; ``files`` is the store that has the uploaded files. Without ``own`` the run is not stored:
-    its store is dropped with it, and no projection is stored with its end. ``claims`` are the answers that the end of
+    its store is dropped with it, and no turn is stored with its end. ``claims`` are the answers that the end of
     the run settles.
     """
 
     environment: Environment
     store: Store
+    key: RunKey
     lease: Lease
     root_run_id: str
     files: Store
@@ -105,11 +107,12 @@ class LiveRun:
 
     async def record(self, key: str, value: bytes) -> None:
         """See ``aguila.agent.Services``."""
-        await self.store.record(self.lease, self.root_run_id, key, value)
+        effect = Effect(root_run_id=self.root_run_id, name=key, value=value)
+        await self.store.write(self.lease, RunChange(effects=[effect]))
 
     async def settle(self, interrupt_ids: Sequence[str]) -> None:
         """See ``aguila.agent.Services``."""
-        await self.store.settle(self.lease, interrupt_ids)
+        await self.store.write(self.lease, RunChange(settles=interrupt_ids))
 
     async def file(self, file_id: str) -> tuple[bytes, str, str | None] | None:
         """See ``aguila.agent.Services``."""
@@ -129,7 +132,7 @@ class LiveRun:
             await asyncio.sleep(0)
             if _log.isEnabledFor(logging.INFO):
                 log_event(_log, logging.INFO, "run started")
-            self.store.listen_for_cancel(self.lease, self._look_for_cancel)
+            self.store.on_change(self.lease, self._look_for_cancel)
             loading = load()
             del load  # it holds the request, which must not live as long as the run
             ending = await self._execute(agent, loading)
@@ -185,17 +188,17 @@ class LiveRun:
         pump, lease, environment = self.pump, self.lease, self.environment
         report: asyncio.TimerHandle | None = None
         if pump.store_error is not None:
-            events, end = [_UNSTORED], RunEnd(outcome="error")
+            change = _UNSTORED_END
             report = self.environment.loop.call_later(_REPORT_AFTER, self._end_viewers)
         else:
-            events, end = await self._build_end(ending)
+            change = await self._build_end(ending)
         began = self.environment.loop.time()
         delay = 0.05
         while True:
             is_stored = False
             self._closing_at = time.monotonic()
             try:
-                batch = await self.store.append(lease, events, end=end)
+                batch = (await self.store.write(lease, replace(change, after=pump.last))).batch
                 is_stored = True
                 if self.own is not None:
                     ends, key = environment.thread_ends, (lease.scope, lease.thread_id)
@@ -204,56 +207,60 @@ class LiveRun:
                     ends.move_to_end(key)
                     if len(ends) > _MAX_THREAD_ENDS:
                         ends.popitem(last=False)
-                return end.outcome
+                return "error" if change.end is None else change.end.outcome
             except StaleLease as error:
                 self.stop_writing(error)
                 return "lost"
             except StoreUnavailable as error:
                 environment.store_health.record_failure(error)
-                end = replace(end, projection=None)  # readers compute it from the log
+                if change.end is not None:
+                    change = replace(change, end=replace(change.end, turn=None))  # readers compute it from the log
             finally:
                 self._closing_at = inf
                 if self.own is not None and not is_stored:
-                    environment.projections.forget(lease.scope, lease.thread_id)
+                    environment.threads.forget(lease.scope, lease.thread_id)
                 if report is not None:
                     report.cancel()
             if self.environment.loop.time() - began >= _REPORT_AFTER and self.viewers:
                 # The log must end with the event that the viewers receive.
-                events, end = [_UNSTORED], RunEnd(outcome="error")
+                change = _UNSTORED_END
                 self._end_viewers()
             await asyncio.sleep(delay)
             delay = min(delay * 2, 0.5)
 
-    async def _build_end(self, ending: Ending | None) -> tuple[Sequence[bytes], RunEnd]:
+    async def _build_end(self, ending: Ending | None) -> RunChange:
         """Return the last events of the run, and what is stored with them."""
         pump, own = self.pump, self.own
         events = pump.take_rest()
         if ending is None or pump.terminal is None:
-            events, end = [*events, self._failure_event], RunEnd(outcome="error")
+            change = RunChange(events=[*events, self._failure_event], end=RunEnd(outcome="error"))
         else:
             session = b"null" if ending.session is None else encode(ending.session)
             update = None if self.default_title is None else ThreadUpdate(default_title=self.default_title)
-            end = RunEnd(
-                outcome=ending.outcome,
-                interrupts=[
-                    (one.id, interrupt_body(one, is_asked=one.id in ending.asked)) for one in ending.interrupts
-                ],
-                session=None if session == (b"null" if self.session is None else self.session) else session,
+            change = RunChange(
+                events=[*events, pump.terminal],
                 settles=self.claims if ending.outcome in ("success", "interrupt") else (),
-                update=update if ending.title is UNSET else ThreadUpdate(title=ending.title),
+                session=None if session == (b"null" if self.session is None else self.session) else session,
+                end=RunEnd(
+                    outcome=ending.outcome,
+                    interrupts=[
+                        (one.id, interrupt_body(one, is_asked=one.id in ending.asked)) for one in ending.interrupts
+                    ],
+                    update=update if ending.title is UNSET else ThreadUpdate(title=ending.title),
+                ),
             )
-            events = [*events, pump.terminal]
-        if own is None:
-            return events, end
+        if own is None or change.end is None:
+            return change
         stored = None if pump.appended is None or own.stored is None else [*own.stored, *pump.appended]
         own = replace(own, stored=stored, sent=None if pump.is_large else own.sent)
         try:
-            end = replace(end, projection=await self.environment.projections.close_run(own, events))
+            turn = await self.environment.threads.close_run(own, change.events)
+            change = replace(change, end=replace(change.end, turn=turn))
         except StoreError:
             pass  # the append that follows reports it
-        except Exception as error:  # noqa: BLE001 - the run must be closed, and readers can compute the projection
-            log_event(_log, logging.ERROR, "the projection of the run could not be computed", error=error)
-        return events, end
+        except Exception as error:  # noqa: BLE001 - the run must be closed, and readers can compute the turn
+            log_event(_log, logging.ERROR, "the turn of the run could not be computed", error=error)
+        return change
 
     # Stopping
 
@@ -286,12 +293,12 @@ class LiveRun:
         lease = self.lease
         while not self._has_ended:
             try:
-                if await self.store.cancel_requested(lease) == "always":
+                if await self.store.wait_for_cancel(lease) == "always":
                     self.cancel()
                     return
                 granted = await self.is_unwatched()
                 if not self._has_ended:  # otherwise the end of the run is the answer
-                    await self.store.settle_cancel(lease.scope, lease.thread_id, lease.run_id, granted=granted)
+                    await self.store.tell(self.key, AnswerCancel(granted))
             except StoreError:
                 await asyncio.sleep(_LISTEN_RETRY)
 
@@ -355,7 +362,7 @@ class LiveRun:
     async def _cancel_if_unwatched(self, grace: float) -> None:
         """Cancel the run unless it has viewers in another process. A viewer that joins here cancels this task."""
         try:
-            is_watched = await self.store.watched(self.lease, within=grace)
+            is_watched = await self.store.is_watched(self.key, within=grace)
         except StoreError:
             is_watched = True  # unknown
         if is_watched:
@@ -371,7 +378,7 @@ class LiveRun:
         until = self.environment.loop.time() + DISCONNECT_DELAY
         if not await self.viewers.wait_until_empty(DISCONNECT_DELAY):
             return False
-        while await self.store.watched(self.lease):
+        while await self.store.is_watched(self.key):
             if self.environment.loop.time() >= until:
                 return False
             await asyncio.sleep(DISCONNECT_DELAY / 5)

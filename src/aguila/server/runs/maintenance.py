@@ -13,11 +13,20 @@ from aguila.errors import CursorExpired, NotFound, StaleLease, StoreUnavailable
 from aguila.offload import offload
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.live_run import LiveRun, derive_title
-from aguila.server.runs.viewers import RemoteRuns, RunKey
+from aguila.server.runs.viewers import RemoteRuns
 from aguila.server.threads.compaction import compact_events
-from aguila.server.threads.stored_input import load_input
-from aguila.store import Lease, MemoryStore, RunEnd, RunRecord, ThreadUpdate
-from aguila.store.archives.thread_archive import RUN_LOST
+from aguila.server.threads.requests import load_request
+from aguila.store import (
+    Compaction,
+    MemoryStore,
+    RunChange,
+    RunEnd,
+    RunKey,
+    RunRecord,
+    Taken,
+    ThreadUpdate,
+)
+from aguila.store.archives.archive import RUN_LOST
 
 _log = logging.getLogger("aguila.server")
 
@@ -25,9 +34,6 @@ PRUNE_INTERVAL = 60.0
 
 LOST_INTERVAL = 1.0
 """Seconds after which the runs of dead processes are looked for again."""
-
-_MAX_COMPACTED = 100
-"""How many runs are compacted at a time."""
 
 _PROBE_TIMEOUT = 2.0
 """Maximum seconds in which the store must answer a health check."""
@@ -106,7 +112,8 @@ class Maintenance:
 
     async def _renew(self, live: LiveRun) -> None:
         try:
-            if await self._store.renew(live.lease, self._settings.timing.lease):
+            renewal = RunChange(lease_seconds=self._settings.timing.lease)
+            if (await self._store.write(live.lease, renewal)).cancel == "always":
                 live.cancel()
         except StaleLease as error:
             if not live.is_ending:
@@ -114,54 +121,52 @@ class Maintenance:
 
     async def recover(self) -> int:
         """End every run whose owner died; return how many."""
-        count = 0
-        for run in await self._store.expired():
-            if (run.scope, run.thread_id, run.run_id) not in self._live:
-                count += await self.end_if_lost(run)
-        return count
+        lost = await self._store.take_over(self._owner, self._settings.timing.lease)
+        for taken in lost:
+            await self._end(taken)
+        return len(lost)
 
     async def end_if_lost(self, run: RunRecord) -> bool:
         """End a run if its lease has expired or its owner is dead; return whether it was."""
-        lease: Lease | None = await self._store.take_over(
-            run, owner=self._owner, lease_seconds=self._settings.timing.lease
-        )
-        if lease is None:
-            return False
+        lost = await self._store.take_over(self._owner, self._settings.timing.lease, only=run.key)
+        for taken in lost:
+            await self._end(taken)
+        return len(lost) > 0
+
+    async def _end(self, taken: Taken) -> None:
+        run, update = taken.run, None
         try:
-            update = None
             if run.first == 1:  # the first run names the thread
-                title = derive_title((await load_input(self._store, run)).messages)
+                title = derive_title((await load_request(self._store, run)).messages)
                 update = None if title is None else ThreadUpdate(default_title=title)
-            await self._store.append(lease, [RUN_LOST], end=RunEnd(outcome="error", update=update))
+            end = RunEnd(outcome="error", update=update)
+            await self._store.write(taken.lease, RunChange(events=[RUN_LOST], end=end))
         except StaleLease:
-            return True
+            return
         what = "the owner of the run is dead; the run was ended with run_lost"
         log_event(_log, logging.WARNING, what, thread=run.thread_id, run=run.run_id)
-        return True
 
     async def _prune(self) -> None:
         retention = self._settings.retention
         if retention is None or time.monotonic() - self._pruned_at < PRUNE_INTERVAL:
             return
         self._pruned_at = time.monotonic()
-        removed = await self._store.prune(retention)
-        if removed:
-            _log.info("removed %d threads by retention", removed)
-        if retention.compact_after is not None:
-            await self.compact(retention.compact_after)
+        swept = await self._store.sweep(retention)
+        if swept.removed:
+            _log.info("removed %d threads by retention", swept.removed)
+        for run in swept.compactable:  # a round is bounded; the next one continues
+            await self._compact(run)
 
-    async def compact(self, seconds: float) -> int:
-        """Compact the runs that ended so long ago; return how many. A round is bounded; the next one continues."""
-        runs = await self._store.compactable(seconds, _MAX_COMPACTED)
-        for run in runs:
-            events: list[bytes] = []
-            position = run.first - 1
-            try:
-                while position < run.last:
-                    batches = await self._store.read(run.scope, run.thread_id, position, until=run.last)
-                    events += [event for batch in batches for event in batch.events]
-                    position = batches[-1].last if batches else run.last
-            except (NotFound, CursorExpired):
-                continue  # the thread was removed, or another process was faster
-            await self._store.compact_run(run, await offload(compact_events, events))
-        return len(runs)
+    async def _compact(self, run: RunRecord) -> None:
+        events: list[bytes] = []
+        position = run.first - 1
+        try:
+            while position < run.last:
+                batches = (await self._store.read(run.scope, run.thread_id, position, until=run.last)).batches
+                events += [event for batch in batches for event in batch.events]
+                position = batches[-1].last if batches else run.last
+            events = [*await offload(compact_events, events)]
+            change = Compaction(run_id=run.run_id, first=run.first, last=run.last, events=events)
+            await self._store.amend(run.scope, run.thread_id, change)
+        except (NotFound, CursorExpired):
+            return  # the thread was removed, or another process was faster

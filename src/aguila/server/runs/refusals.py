@@ -39,10 +39,10 @@ from aguila.server.runs.live_run import LiveRun
 from aguila.server.runs.maintenance import Maintenance
 from aguila.server.runs.start import Plan, wrong_agent
 from aguila.server.runs.start_request import StartRequest
-from aguila.server.runs.viewers import RemoteRuns, RunKey
+from aguila.server.runs.viewers import RemoteRuns
 from aguila.server.threads.interrupts.plan import ResumePlan
 from aguila.server.threads.log import TERMINAL
-from aguila.store import RunRecord
+from aguila.store import RunKey, RunRecord
 
 
 class Refusals:
@@ -100,7 +100,7 @@ class Refusals:
         if resume.is_retry or resume.is_abandoned or resume.contested:
             message = f"interrupt {resume.contested[0]} is being answered by run {run.run_id}"
             raise Rejected(409, "interrupt_taken", message, "/resume")
-        live = self._live.get((run.scope, run.thread_id, run.run_id))
+        live = self._live.get(run.key)
         if live is None and (await self._maintenance.end_if_lost(run) or await self._wait_for_recovery(run)):
             return
         busy = self._settings.busy
@@ -134,7 +134,7 @@ class Refusals:
     async def _wait_for_recovery(self, run: RunRecord) -> bool:
         """Return whether the run has ended, or another process ends it because its owner is dead. Waits for that."""
         try:
-            run = await self._store.run(run.scope, run.thread_id, run.run_id)
+            run = await self._store.run(run.key)
         except NotFound:
             return True
         if run.is_running and run.epoch > 1:

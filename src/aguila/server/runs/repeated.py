@@ -18,8 +18,8 @@ import msgspec
 from aguila.errors import NotFound
 from aguila.protocol import ResumeEntry, replace
 from aguila.server.runs.start_request import StartRequest
-from aguila.server.threads.stored_input import load_input
-from aguila.store import RunRecord, Store
+from aguila.server.threads.requests import load_request
+from aguila.store import RunKey, RunRecord, Store, Want
 from aguila.stream.json_values import json_equal
 
 
@@ -36,7 +36,7 @@ async def descends_from(run: RunRecord, run_id: str, store: Store) -> bool:
         if sent is None:
             return False
         try:
-            run = await store.run(run.scope, run.thread_id, sent)
+            run = await store.run(RunKey(run.scope, run.thread_id, sent))
         except NotFound:
             return False
     return True
@@ -44,7 +44,11 @@ async def descends_from(run: RunRecord, run_id: str, store: Store) -> bool:
 
 async def latest_derived(store: Store, scope: str, thread_id: str, run_id: str) -> RunRecord | None:
     """Return the last run of the thread that was derived from ``run_id``, or None."""
-    for run in reversed(await store.runs(scope, thread_id)):
+    try:
+        runs = (await store.thread(scope, thread_id, Want(runs=True))).runs
+    except NotFound:
+        return None
+    for run in reversed(runs):
         if run.run_id == run_id:
             return None
         if await descends_from(run, run_id, store):
@@ -67,7 +71,7 @@ async def resolve_run(request: StartRequest, store: Store) -> RunRecord | StartR
     """
     scope, thread_id, sent = request.scope, request.input.thread_id, request.input.run_id
     try:
-        run = await store.run(scope, thread_id, sent)
+        run = await store.run(RunKey(scope, thread_id, sent))
     except NotFound:
         return request
     if run.agent != request.agent:
@@ -82,7 +86,7 @@ async def resolve_run(request: StartRequest, store: Store) -> RunRecord | StartR
     while True:
         run_id = derived_run_id(sent, interrupt_ids, attempt)
         try:
-            run = await store.run(scope, thread_id, run_id)
+            run = await store.run(RunKey(scope, thread_id, run_id))
         except NotFound:
             break
         if await _is_answered_by(run, request, entries, store):
@@ -101,13 +105,13 @@ async def _is_answered_by(run: RunRecord, request: StartRequest, entries: Sequen
         return is_reading and await request.matches(run, store)
     if await request.matches(run, store):
         return True
-    given = {entry.interrupt_id: entry for entry in (await load_input(store, run)).resume or ()}
+    given = {entry.interrupt_id: entry for entry in (await load_request(store, run)).resume or ()}
     if not all(_is_same_answer(entry, given.get(entry.interrupt_id)) for entry in entries):
         return False
     # An agent that chooses its ids itself may have asked again under the same id: then this answers that question.
-    for record in await store.interrupts(run.scope, run.thread_id):
+    for record in (await store.thread(run.scope, run.thread_id, Want(interrupts=True))).interrupts:
         if record.status == "open" and record.interrupt_id in given:
-            raised_by = await store.run(run.scope, run.thread_id, record.run_id)
+            raised_by = await store.run(RunKey(run.scope, run.thread_id, record.run_id))
             if raised_by.first >= run.first:
                 return False
     return True
@@ -117,11 +121,11 @@ async def _find_run_using(request: StartRequest, store: Store) -> RunRecord | No
     """Return the running run that uses the same answers as this request, sent with another run id: a double click."""
     scope, thread_id = request.scope, request.input.thread_id
     try:
-        running = (await store.thread(scope, thread_id)).running
+        running = (await store.thread(scope, thread_id)).summary.running
         if running is None:
             return None
-        run = await store.run(scope, thread_id, running)
-        given = {entry.interrupt_id: entry for entry in (await load_input(store, run)).resume or ()}
+        run = await store.run(RunKey(scope, thread_id, running))
+        given = {entry.interrupt_id: entry for entry in (await load_request(store, run)).resume or ()}
     except NotFound:  # the thread does not exist, or was deleted meanwhile
         return None
     is_same = all(_is_same_answer(entry, given.get(entry.interrupt_id)) for entry in request.input.resume or ())
@@ -136,10 +140,11 @@ async def _was_raised_under(request: StartRequest, interrupt_ids: Sequence[str],
     """Return whether one of these interrupts was raised by the run of the sent id, or by a run derived from it."""
     scope, thread_id, sent = request.scope, request.input.thread_id, request.input.run_id
     wanted = set(interrupt_ids)
-    raised_by = {one.run_id for one in await store.interrupts(scope, thread_id) if one.interrupt_id in wanted}
+    interrupts = (await store.thread(scope, thread_id, Want(interrupts=True))).interrupts
+    raised_by = {one.run_id for one in interrupts if one.interrupt_id in wanted}
     if sent in raised_by:
         return True
     for run_id in raised_by:
-        if await descends_from(await store.run(scope, thread_id, run_id), sent, store):
+        if await descends_from(await store.run(RunKey(scope, thread_id, run_id)), sent, store):
             return True
     return False

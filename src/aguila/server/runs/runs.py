@@ -12,7 +12,7 @@ from typing import Any
 
 from aguila.codec.logs import log_event, use_log_context
 from aguila.codec.notices import Warn
-from aguila.errors import StoreError, StoreRefusal
+from aguila.errors import NotFound, StoreError, StoreRefusal
 from aguila.protocol import Event
 from aguila.server.config.errors import Disconnected, Rejected, Withdrawn, draining_error
 from aguila.server.config.options import Settings
@@ -28,11 +28,11 @@ from aguila.server.runs.start import Plan, Starter
 from aguila.server.runs.start_request import Started, StartRequest
 from aguila.server.runs.store_health import StoreHealth
 from aguila.server.runs.turns import Turns, wait_for_start
-from aguila.server.runs.viewers import RemoteRuns, RunKey, WatchedRun
+from aguila.server.runs.viewers import RemoteRuns, WatchedRun
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.cut_history import ThreadEnd
-from aguila.server.threads.projection import Projections
-from aguila.server.threads.projection_values import MAX_PROJECTED, OwnRun
-from aguila.store import Batch, Lease, RunRecord, Store
+from aguila.server.threads.thread import MAX_REDUCED, OwnRun
+from aguila.store import Begun, Cancel, RunKey, RunRecord, Store
 
 _log = logging.getLogger("aguila.server")
 
@@ -56,7 +56,7 @@ class Runs:
         closing: Callable[[Event], Sequence[Event]] = no_events,
     ) -> None:
         self.store = store
-        self.projections = Projections(
+        self.threads = Threads(
             store, history=settings.history, unknown_history=settings.trust.unknown_history, warn=warn
         )
         self.store_health = StoreHealth(self._are_appends_waiting)
@@ -80,7 +80,7 @@ class Runs:
         environment = Environment(
             thread_ends=self._thread_ends,
             store=store,
-            projections=self.projections,
+            threads=self.threads,
             settings=settings,
             owner=self.owner,
             store_health=self.store_health,
@@ -167,13 +167,15 @@ class Runs:
         Of several requests for the same run, one begins it. The others wait for it, and need no place. Raises
         ``Rejected``, ``StoreUnavailable``, ``Withdrawn``, or ``Disconnected`` if the client has disconnected.
         """
-        key = (request.scope, request.input.thread_id, request.input.run_id)
+        key = RunKey(request.scope, request.input.thread_id, request.input.run_id)
         while (other := self._starting.get(key)) is not None and not self.has_queue:
             await wait_for_start(other, request)
             if (found := await find_repeated(request, self.store)) is not None:
                 return Started(record=found)
         # Attaching to a run needs neither a turn nor a place.
-        if key[:2] in self._turns.queues and (found := await find_repeated(request, self.store)) is not None:
+        if (key.scope, key.thread_id) in self._turns.queues and (
+            found := await find_repeated(request, self.store)
+        ) is not None:
             return Started(record=found)
         try:
             place = self.admission.admit(request)
@@ -209,7 +211,7 @@ class Runs:
                     plan = planned
                     new, began = self._starter.new_run(plan), time.monotonic()
                     request.is_beginning = True
-                    lease, first = await self.store.begin(new)
+                    begun = await self.store.begin(new)
                 except (Rejected, StoreRefusal) as refusal:
                     request.is_beginning = False
                     request.check_waiting()
@@ -220,7 +222,7 @@ class Runs:
                 else:
                     if self.store_health.is_failing:
                         self.store_health.record_success(began)
-                    return self._own(self._environment, plan, lease, first, place)
+                    return self._own(self._environment, plan, begun, place)
 
     async def start_unstored(self, request: StartRequest) -> Started:
         """Start a run that is not stored. Raises ``Rejected`` or ``StoreUnavailable``."""
@@ -230,8 +232,9 @@ class Runs:
         finally:
             self.admission.settle(place)
 
-    def _own(self, environment: Environment, plan: Plan, lease: Lease, first: Batch, place: Place) -> Started:
+    def _own(self, environment: Environment, plan: Plan, begun: Begun, place: Place) -> Started:
         """Start the task of a run that has begun."""
+        lease, first = begun.lease, begun.batch
         request, resume = plan.request, plan.resume
         place.is_kept, place.is_new_thread = True, first.first == 1
         if not plan.is_quick:
@@ -241,13 +244,14 @@ class Runs:
         own = OwnRun(
             lease=lease,
             first=first.first,
-            sent=None if len(request.body) > MAX_PROJECTED else request.input,
+            sent=None if len(request.body) > MAX_REDUCED else request.input,
             parent_run_id=request.input.parent_run_id if plan.parent is None else plan.parent,
             stored=first.events,
         )
         live = LiveRun(
             environment=environment,
             store=environment.store,
+            key=RunKey(lease.scope, lease.thread_id, lease.run_id),
             lease=lease,
             root_run_id=resume.root_run_id,
             files=self.store,
@@ -264,9 +268,10 @@ class Runs:
             closing=environment.closing,
             loop=self._loop,
             on_failure=live.stop_writing,
+            last=first.first + len(first.events) - 1,
         )
         if request.is_stored:
-            self.live[lease.scope, lease.thread_id, lease.run_id] = live
+            self.live[live.key] = live
         else:
             self._unstored.add(live)
         # Not the environment of an unstored run: sessions and history are in the store of the app.
@@ -280,27 +285,36 @@ class Runs:
         request.task = None  # an error and its frames would hold each other, and with them the body
         if request.disconnected is not None:
             request.disconnected.remove_done_callback(request.abandon)
-        key = (request.scope, request.input.thread_id, request.input.run_id)
+        key = RunKey(request.scope, request.input.thread_id, request.input.run_id)
         if self._starting.get(key) is request:
             del self._starting[key]
         if place.address is not None or not place.is_kept:
             self.admission.settle(place)
 
     def _remove(self, live: LiveRun, place: Place, task: asyncio.Task[None]) -> None:
-        lease = live.lease
-        key = (lease.scope, lease.thread_id, lease.run_id)
+        key = live.key
         if self.live.get(key) is live:
             del self.live[key]
         self._unstored.discard(live)
-        self.admission.release(place)
+        is_read = live.own is not None or not live.viewers  # unstored events are in memory until they are read
+        self.admission.release(place, is_read=is_read)
+        if not is_read:
+            live.viewers.empty().add_done_callback(lambda _: self.admission.release(place))
         if not task.cancelled() and task.exception() is not None:
-            log_event(_log, logging.ERROR, "the run was left open", error=task.exception(), thread=key[1], run=key[2])
+            log_event(
+                _log,
+                logging.ERROR,
+                "the run was left open",
+                error=task.exception(),
+                thread=key.thread_id,
+                run=key.run_id,
+            )
 
     # Viewing
 
     def find_watched(self, run: RunRecord) -> WatchedRun | None:
         """Return the object that viewers of a running run register with; None if the run has ended meanwhile."""
-        live = self.live.get((run.scope, run.thread_id, run.run_id))
+        live = self.live.get(run.key)
         if live is not None or run.owner == self.owner:
             return live
         return self._remote.get(run)
@@ -308,10 +322,18 @@ class Runs:
     async def find_watched_on(self, scope: str, thread_id: str) -> WatchedRun | None:
         """Return the object that viewers of a thread's running run register with; None if there is no such run."""
         for key, live in self.live.items():
-            if key[:2] == (scope, thread_id):
+            if (key.scope, key.thread_id) == (scope, thread_id):
                 return live
-        runs = await self.store.runs(scope, thread_id)
-        return self.find_watched(runs[-1]) if runs and runs[-1].is_running else None
+        running = await self.find_running(scope, thread_id)
+        return None if running is None else self.find_watched(running)
+
+    async def find_running(self, scope: str, thread_id: str) -> RunRecord | None:
+        """Return the running run of a thread; None if there is no such run or thread."""
+        try:
+            running = (await self.store.thread(scope, thread_id)).summary.running
+            return None if running is None else await self.store.run(RunKey(scope, thread_id, running))
+        except NotFound:
+            return None
 
     # Cancelling
 
@@ -320,19 +342,19 @@ class Runs:
 
         If runs were derived from this one, the latest of them is cancelled.
         """
-        record = await self.store.request_cancel(scope, thread_id, run_id)
+        record = await self.store.tell(RunKey(scope, thread_id, run_id), Cancel())
         if record.outcome is not None:
             derived = await latest_derived(self.store, scope, thread_id, run_id)
             if derived is not None:
-                record = await self.store.request_cancel(scope, thread_id, derived.run_id)
-        live = self.live.get((scope, thread_id, record.run_id))
+                record = await self.store.tell(derived.key, Cancel())
+        live = self.live.get(record.key)
         if live is not None:
             live.cancel()
         return record
 
     async def cancel_thread(self, scope: str, thread_id: str) -> RunRecord | None:
         """Cancel the running run of a thread, in any process; None if there is none. Raises ``NotFound``."""
-        running = (await self.store.thread(scope, thread_id)).running
+        running = (await self.store.thread(scope, thread_id)).summary.running
         return None if running is None else await self.cancel(scope, thread_id, running)
 
     async def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:

@@ -24,8 +24,8 @@ from aguila.server.threads.client.cut_history import infer_parent
 from aguila.server.threads.client.merge import INSTRUCTING_ROLES
 from aguila.server.threads.client.message_ids import PLACEHOLDER_PREFIX
 from aguila.server.threads.interrupts.plan import ResumePlan, plan_resume
-from aguila.server.threads.projection import Projection
-from aguila.store import Batch, Lease, MemoryStore, NewRun, RunRecord
+from aguila.server.threads.view import View
+from aguila.store import Begun, MemoryStore, NewRun, RunRecord, Want
 
 _REMOVED_ROLES: Final = frozenset({"tool", "activity"})
 """Roles of messages that an agent may not get as they were sent."""
@@ -96,7 +96,7 @@ class Starter:
 
     async def plan(self, request: StartRequest) -> Plan | Started:
         """Plan a run, or find what answers its request instead. Raises ``Rejected``, ``StoreUnavailable``."""
-        settings, projections, scope = self._settings, self._environment.projections, request.scope
+        settings, threads, scope = self._settings, self._environment.threads, request.scope
         if request.input.resume:
             await self._check_agent(request)
             resolved = await resolve_run(request, self._store)
@@ -104,9 +104,7 @@ class Starter:
                 return Started(record=resolved)
             request = resolved
         parent, after = await self._find_start(request)
-        prepared = await prepare_input(
-            request.input, settings, projections=projections, scope=scope, inferred_parent=parent
-        )
+        prepared = await prepare_input(request.input, settings, threads=threads, scope=scope, inferred_parent=parent)
         if prepared.is_hydration:
             return Started(is_hydration=True)
         resume = await plan_resume(
@@ -114,7 +112,7 @@ class Starter:
             settings,
             store=self._store,
             scope=scope,
-            projections=projections,
+            threads=threads,
             now=time.time(),
             inferred_parent=parent,
         )
@@ -123,7 +121,7 @@ class Starter:
     async def _check_agent(self, request: StartRequest) -> None:
         """Raise ``Rejected`` if the thread belongs to another agent."""
         try:
-            owner = (await self._store.thread(request.scope, request.input.thread_id)).agent
+            owner = (await self._store.thread(request.scope, request.input.thread_id)).summary.agent
         except NotFound:
             return
         if owner != request.agent:
@@ -134,7 +132,7 @@ class Starter:
         sent = request.input
         if sent.parent_run_id is not None or not sent.messages:
             return None, None
-        latest = await self._environment.projections.load_before(request.scope, sent.thread_id, sent.run_id, None)
+        latest = await self._environment.threads.before(request.scope, sent.thread_id, sent.run_id, None)
         if latest is None:
             return None, 0
         parent = infer_parent(sent, latest)
@@ -143,7 +141,7 @@ class Starter:
             parent = parent if unseen is None else infer_parent(sent, latest, unseen)
         return parent, latest.last
 
-    async def _find_unseen(self, request: StartRequest, latest: Projection) -> str | None:
+    async def _find_unseen(self, request: StartRequest, latest: View) -> str | None:
         """Return the first run of the thread that had not ended when the request came; None if there is none.
 
         Runs are compared by sequence numbers and the monotonic clock, because the times of the store may jump.
@@ -152,9 +150,9 @@ class Starter:
         end = self._environment.thread_ends.get((scope, thread_id))
         unseen = {None if end is None or end.ended_at <= request.received_at else end.run_id}
         if request.seen_until is not None:
-            runs = await self._store.runs(scope, thread_id)
+            runs = (await self._store.thread(scope, thread_id, Want(runs=True))).runs
             unseen.add(next((run.run_id for run in runs if run.last > request.seen_until), None))
-        nodes = [latest.tree[run_id] for run_id in unseen if run_id is not None and run_id in latest.tree]
+        nodes = [latest.index.tree[run_id] for run_id in unseen if run_id is not None and run_id in latest.index.tree]
         return min(nodes, key=lambda node: node.index).run_id if nodes else None
 
     def new_run(self, plan: Plan) -> NewRun:
@@ -177,12 +175,12 @@ class Starter:
         except DecodeError as error:  # the echo nests the input one level deeper, which may be too deep
             raise Rejected(422, "malformed_input", error.message, "") from None
         return NewRun(
-            request.scope,
-            sent.thread_id,
-            sent.run_id,
+            scope=request.scope,
+            thread_id=sent.thread_id,
+            run_id=sent.run_id,
             owner=self._environment.owner,
             lease_seconds=settings.timing.lease,
-            input=request.body,
+            request=request.body,
             fingerprint=request.fingerprint,
             events=encoded,
             parent_run_id=sent.parent_run_id if plan.parent is None else plan.parent,
@@ -195,7 +193,7 @@ class Starter:
             quotas=quotas.of_anonymous if request.principal is None else quotas.of_scope,
         )
 
-    async def begin_unstored(self, request: StartRequest) -> tuple[Environment, Plan, Lease, Batch]:
+    async def begin_unstored(self, request: StartRequest) -> tuple[Environment, Plan, Begun]:
         """Begin a run that is not stored (``POST /?store=false``): for suggestions and other throwaway answers.
 
         It has a memory store of its own. Its thread does not become busy, and no other request can find it.
@@ -204,13 +202,13 @@ class Starter:
         if sent.resume:
             message = "an unstored run cannot answer a question; send the answer without ?store=false"
             raise Rejected(422, "resume_not_stored", message, "/resume")
-        prepared = await prepare_input(sent, self._settings, projections=environment.projections, scope=request.scope)
+        prepared = await prepare_input(sent, self._settings, threads=environment.threads, scope=request.scope)
         plan = Plan(request, prepared, ResumePlan(root_run_id=sent.run_id))
         store = MemoryStore(max_bytes=_MAX_UNSTORED)
         await store.open()
         new = msgspec.structs.replace(self.new_run(plan), parent_run_id=None, quotas=None)
-        lease, first = await store.begin(new)
-        return dataclasses.replace(environment, store=store, store_health=StoreHealth()), plan, lease, first
+        begun = await store.begin(new)
+        return dataclasses.replace(environment, store=store, store_health=StoreHealth()), plan, begun
 
 
 def wrong_agent(owner: str) -> Rejected:

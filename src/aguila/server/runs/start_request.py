@@ -16,7 +16,7 @@ from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput
 from aguila.server.config.errors import Disconnected, Withdrawn
 from aguila.server.runs.live_run import LiveRun
-from aguila.server.threads.stored_input import decode_body
+from aguila.server.threads.requests import decode_body
 from aguila.store import DEFAULT_AGENT, Batch, RunRecord, Store
 
 
@@ -78,7 +78,7 @@ class StartRequest(msgspec.Struct, kw_only=True, eq=False):
             return False
         if self.fingerprint and self.fingerprint == record.fingerprint:
             return True
-        body = await store.input(record.scope, record.thread_id, record.run_id)
+        body = await store.request(record.key)
         return await offload(self._has_body, body) if len(body) > LARGE else self._has_body(body)
 
     def _has_body(self, body: bytes) -> bool:

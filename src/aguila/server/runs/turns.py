@@ -59,7 +59,7 @@ class Turns:
     async def _read_last(self, scope: str, thread_id: str) -> int:
         """Return the number of the last event of a thread."""
         try:
-            return (await self._store.thread(scope, thread_id)).last
+            return (await self._store.thread(scope, thread_id)).summary.last
         except NotFound:
             return 0
 

@@ -14,13 +14,10 @@ from functools import partial
 from typing import Protocol
 
 from aguila.codec.logs import log_event
-from aguila.errors import StoreError
-from aguila.store import RunRecord, Store
+from aguila.errors import NotFound, StoreError
+from aguila.store import AnswerCancel, Cancel, RunKey, RunRecord, Store, Watch
 
 _log = logging.getLogger("aguila.server")
-
-RunKey = tuple[str, str, str]
-"""Scope, thread id, run id."""
 
 DISCONNECT_DELAY = 0.25
 """Seconds that a disconnect may take to arrive. A client that stops and continues at once uses two connections."""
@@ -66,9 +63,13 @@ class Viewers(set[Viewer]):
         The disconnect of a browser may arrive after its next request.
         """
         if self:
-            self.left = self.left or asyncio.get_running_loop().create_future()
-            await asyncio.wait([self.left], timeout=seconds)
+            await asyncio.wait([self.empty()], timeout=seconds)
         return not self
+
+    def empty(self) -> asyncio.Future[None]:
+        """Return a future that is done when the last viewer has left."""
+        self.left = self.left or asyncio.get_running_loop().create_future()
+        return self.left
 
     def wake(self) -> None:
         """Wake the tasks that wait for the last viewer to leave."""
@@ -120,18 +121,17 @@ class RemoteRun:
             self.update_task = asyncio.create_task(self._update_store())
 
     async def _update_store(self) -> None:
-        scope, thread_id, run_id = self._key
         try:
             # One write at a time, so that the last write stores the current viewers.
             while self._is_registered != (len(self.viewers) > 0):
                 self._is_registered = not self._is_registered
-                if self._is_registered:
-                    await self._store.watch(scope, thread_id, run_id, viewer=self._name, seconds=self._seconds)
-                else:
-                    await self._store.unwatch(scope, thread_id, run_id, viewer=self._name)
+                seconds = self._seconds if self._is_registered else 0.0
+                await self._store.tell(self._key, Watch(self._name, seconds))
+        except NotFound:
+            pass  # the thread was deleted
         except StoreError as error:  # ``renew`` repeats it, and a registration expires by itself
             what = f"the viewers of the run could not be registered: {error}"
-            log_event(_log, logging.INFO, what, thread=thread_id, run=run_id)
+            log_event(_log, logging.INFO, what, thread=self._key.thread_id, run=self._key.run_id)
         finally:
             self.update_task = None
         if not self.viewers:
@@ -145,12 +145,12 @@ class RemoteRun:
         if not await self.viewers.wait_until_empty(DISCONNECT_DELAY):
             return False
         await self.wait_for_update()
-        await self._store.request_cancel(*self._key, unwatched=True)
+        await self._store.tell(self._key, Cancel(unwatched=True))
         try:
             async with asyncio.timeout(_OWNER_TIMEOUT):
-                run = await self._store.cancel_settled(*self._key)
+                run = await self._store.wait_for_answer(self._key)
         except TimeoutError:
-            await self._store.settle_cancel(*self._key, granted=False)
+            await self._store.tell(self._key, AnswerCancel(granted=False))
             return False
         return run.cancel_requested or not run.is_running
 
@@ -166,16 +166,14 @@ class RemoteRuns:
 
     def get(self, record: RunRecord) -> RemoteRun:
         """Return the run for a viewer that is about to join."""
-        key = (record.scope, record.thread_id, record.run_id)
-        found = self._all.get(key)
+        found = self._all.get(record.key)
         if found is None:
-            found = self._all[key] = self._create(key)
+            found = self._all[record.key] = self._create(record.key)
         return found
 
     async def cancel_if_unwatched(self, record: RunRecord) -> bool:
         """See ``RemoteRun``."""
-        key = (record.scope, record.thread_id, record.run_id)
-        return await (self._all.get(key) or self._create(key)).cancel_if_unwatched()
+        return await (self._all.get(record.key) or self._create(record.key)).cancel_if_unwatched()
 
     async def renew(self) -> None:
         """Renew all registrations."""

@@ -30,10 +30,10 @@ MAX_TYPES: Final = 4096
 async def resolve_file(store: Store, scope: str, file_id: str) -> tuple[bytes, str, str | None] | None:
     """Return the bytes, the media type and the file name of an upload; None if this scope has no such upload."""
     try:
-        blob, data = await store.blob(scope, file_id)
+        file, data = await store.file(scope, file_id)
     except (NotFound, UnicodeError):  # no stored id has a lone surrogate
         return None
-    return data, blob.media_type, blob.filename
+    return data, file.media_type, file.filename
 
 
 class FileTypes:

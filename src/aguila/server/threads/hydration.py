@@ -65,8 +65,10 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.interrupts.plan import find_open_interrupts
-from aguila.server.threads.projection import LastRun, Projection, Projections
+from aguila.server.threads.turn import Turn, decode_events
+from aguila.server.threads.view import View
 from aguila.store import RunRecord, Store
 
 _TEXT_ROLES = frozenset({"assistant", "user", "system", "developer"})
@@ -82,7 +84,7 @@ class Hydration(msgspec.Struct, frozen=True, kw_only=True):
 
 async def hydrate_thread(
     store: Store,
-    projections: Projections,
+    threads: Threads,
     scope: str,
     thread_id: str,
     run_id: str,
@@ -98,18 +100,18 @@ async def hydrate_thread(
     """
     try:
         if live is None or run_id != live.run_id:
-            view = await _find(projections, scope, thread_id, run_id)
+            view = await _find(threads, scope, thread_id, run_id)
             if view is not None:
                 if view.is_running:
                     return _attach(view)
                 return await _repeat_run(view, store, scope)
             if branch is not None:
-                view = await _find(projections, scope, thread_id, branch)
+                view = await _find(threads, scope, thread_id, branch)
                 if view is not None and (live is None or branch != live.run_id):
                     return await _hydrate(view, store, scope, run_id)
         if live is not None:
-            return _attach(await projections.load(scope, thread_id, live.run_id))
-        return await _hydrate(await projections.load(scope, thread_id), store, scope, run_id)
+            return _attach(await threads.at(scope, thread_id, live.run_id))
+        return await _hydrate(await threads.at(scope, thread_id), store, scope, run_id)
     except NotFound:
         return Hydration(events=_frame(thread_id, run_id), after=0, is_live=False)
 
@@ -120,9 +122,9 @@ def build_cancelled_run(thread_id: str, run_id: str) -> list[Event]:
     return [started, RunFinishedEvent(thread_id=thread_id, run_id=run_id, outcome=RunFinishedCancelledOutcome())]
 
 
-async def _find(projections: Projections, scope: str, thread_id: str, run_id: str) -> Projection | None:
+async def _find(threads: Threads, scope: str, thread_id: str, run_id: str) -> View | None:
     try:
-        return await projections.load(scope, thread_id, run_id)
+        return await threads.at(scope, thread_id, run_id)
     except NotFound:
         return None
 
@@ -134,17 +136,17 @@ def _frame(thread_id: str, run_id: str) -> list[Event]:
     ]
 
 
-def _attach(view: Projection) -> Hydration:
+def _attach(view: View) -> Hydration:
     """Send the conversation and the open items; the log continues the run."""
     run = _get_run(view)
     if run.ended is not None:  # it has ended since the caller looked
-        events: list[Event] = [_start_event(run), *_snapshots(view, is_live=True), *_restart_pending_calls(view)]
+        events: list[Event] = [run.started, *_snapshots(view, is_live=True), *_restart_pending_calls(view)]
         return Hydration(events=events, after=view.last - 1, is_live=True)
-    events = [_start_event(run), *_snapshots(view, is_live=True), *_reopen_items(view)]
+    events = [run.started, *_snapshots(view, is_live=True), *_reopen_items(view)]
     return Hydration(events=events, after=view.last, is_live=True)
 
 
-async def _repeat_run(view: Projection, store: Store, scope: str) -> Hydration:
+async def _repeat_run(view: View, store: Store, scope: str) -> Hydration:
     """Send an ended run again, from its start to its end. Interrupts that were answered since are omitted."""
     run = _get_run(view)
     pending = _restart_pending_calls(view)
@@ -152,10 +154,10 @@ async def _repeat_run(view: Projection, store: Store, scope: str) -> Hydration:
     if isinstance(run.ended, RunFinishedEvent) and isinstance(run.ended.outcome, RunFinishedInterruptOutcome):
         outcome = _outcome(view, await find_open_interrupts(store, scope, view), pending)
         ended = [replace(run.ended, outcome=outcome)]
-    return Hydration(events=[_start_event(run), *_snapshots(view), *pending, *ended], after=view.last, is_live=False)
+    return Hydration(events=[run.started, *_snapshots(view), *pending, *ended], after=view.last, is_live=False)
 
 
-async def _hydrate(view: Projection, store: Store, scope: str, run_id: str) -> Hydration:
+async def _hydrate(view: View, store: Store, scope: str, run_id: str) -> Hydration:
     """Send the whole thread, as a run of its own."""
     thread_id = view.thread_id
     interrupts = await find_open_interrupts(store, scope, view)
@@ -171,7 +173,7 @@ async def _hydrate(view: Projection, store: Store, scope: str, run_id: str) -> H
     return Hydration(events=[started, *_snapshots(view), *pending, ended], after=view.last, is_live=False)
 
 
-def _outcome(view: Projection, interrupts: list[Interrupt], pending: list[Event]) -> RunFinishedOutcome:
+def _outcome(view: View, interrupts: list[Interrupt], pending: list[Event]) -> RunFinishedOutcome:
     last = view.conversation.last_run
     if interrupts:
         return RunFinishedInterruptOutcome(interrupts=interrupts)
@@ -181,7 +183,7 @@ def _outcome(view: Projection, interrupts: list[Interrupt], pending: list[Event]
     return RunFinishedSuccessOutcome(pending_tool_call_ids=calls if calls else None)
 
 
-def _failure_metadata(view: Projection) -> Metadata | None:
+def _failure_metadata(view: View) -> Metadata | None:
     error = view.conversation.run_error
     if error is None:
         return None
@@ -191,18 +193,13 @@ def _failure_metadata(view: Projection) -> Metadata | None:
     return {"aguila": {"lastRun": failure}}
 
 
-def _get_run(view: Projection) -> LastRun:
-    if view.run is None:
+def _get_run(view: View) -> Turn:
+    if view.turn is None:
         raise LookupError(f"thread {view.thread_id!r} has no runs, but is stored")
-    return view.run
+    return view.turn
 
 
-def _start_event(run: LastRun) -> Event:
-    # Without the echoed input: its messages are in the snapshot.
-    return replace(run.started, input=None)
-
-
-def _snapshots(view: Projection, *, is_live: bool = False) -> list[Event]:
+def _snapshots(view: View, *, is_live: bool = False) -> list[Event]:
     conversation = view.conversation
     messages = MessagesSnapshotEvent(messages=conversation.messages)
     if not (is_live or view.has_state):
@@ -238,7 +235,7 @@ class _SnapshotIndex:
         )
 
 
-def _restart_pending_calls(view: Projection) -> list[Event]:
+def _restart_pending_calls(view: View) -> list[Event]:
     """Return starts and ends of the calls that a run has left to the front end."""
     snapshot = _SnapshotIndex(view.conversation.messages)
     events: list[Event] = []
@@ -249,13 +246,14 @@ def _restart_pending_calls(view: Projection) -> list[Event]:
     return events
 
 
-def _reopen_items(view: Projection) -> list[Event]:
+def _reopen_items(view: View) -> list[Event]:
     """Return starts of the run's open items, and of the calls that may still be left to the front end."""
     run = _get_run(view)
     snapshot = _SnapshotIndex(view.conversation.messages)
-    events: list[Event] = list(run.subagent_events)
+    events: list[Event] = decode_events(run.subagents)
+    open_items = decode_events(run.open_items)
     has_removed = False  # whether a start brings back a message that the run has removed
-    for opener in run.open_items:
+    for opener in open_items:
         if isinstance(opener, SubagentStartedEvent | ToolCallStartEvent):
             continue
         if isinstance(opener, TextMessageStartEvent | ReasoningMessageStartEvent):
@@ -263,9 +261,9 @@ def _reopen_items(view: Projection) -> list[Event]:
             has_removed = has_removed or message is None
             opener = _restart_message(opener, message)
         events.append(opener)
-    open_calls = {opener.tool_call_id for opener in run.open_items if isinstance(opener, ToolCallStartEvent)}
+    open_calls = {opener.tool_call_id for opener in open_items if isinstance(opener, ToolCallStartEvent)}
     last = view.conversation.last_run
-    for call_id, opener in run.calls.items():
+    for call_id, opener in run.started_calls().items():
         if last is not None and last.calls.get(call_id) == "answered" and call_id not in open_calls:
             continue
         start = snapshot.start_event(call_id)

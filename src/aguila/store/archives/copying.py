@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
+from msgspec.structs import replace as replaced
+
 from aguila.errors import ThreadExists
-from aguila.store.archives.thread_archive import ThreadArchive
-from aguila.store.base import Store
+from aguila.store.archives.archive import is_same, list_threads, read_archive, read_file
+from aguila.store.contract import Store, StoreReader
+from aguila.store.records import FileArchive, FileRecord, ScopeRecord, ThreadArchive, ThreadKey
 
 Restored = Literal["added", "unchanged", "replaced", "different"]
 """The result for one thread. "different": the store has another thread with its id, which was not replaced."""
@@ -19,8 +22,8 @@ async def restore_thread(store: Store, archive: ThreadArchive, *, replace: bool)
         await store.restore(archive)
     except ThreadExists:
         async with store.snapshot() as snapshot:
-            old = await snapshot.thread(archive.scope, archive.thread_id)
-        if old.is_same(archive):
+            old = await read_archive(snapshot, archive.thread.scope, archive.thread.summary.thread_id)
+        if is_same(old, archive):
             return "unchanged"
         if not replace:
             return "different"
@@ -37,15 +40,43 @@ async def copy_store(
     on_count: Callable[[int], None],
     on_thread: Callable[[ThreadArchive, Restored], None],
 ) -> None:
-    """Copy all scopes from one snapshot of ``source``.
+    """Copy all scopes from one snapshot of ``source``."""
+    async with source.snapshot() as snapshot:
+        await copy_all(snapshot, target, replace=replace, on_count=on_count, on_thread=on_thread)
+
+
+async def copy_all(
+    snapshot: StoreReader,
+    target: Store,
+    *,
+    replace: bool,
+    on_count: Callable[[int], None],
+    on_thread: Callable[[ThreadArchive, Restored], None],
+) -> None:
+    """Copy everything that a snapshot has.
 
     A copy that was interrupted can be started again: each thread is copied in one transaction.
     """
-    async with source.snapshot() as snapshot:
-        keys = await snapshot.threads()
-        on_count(len(keys))
-        async for archive in snapshot.rest():
-            await target.restore(archive)
-        for scope, thread_id in keys:
-            thread = await snapshot.thread(scope, thread_id)
-            on_thread(thread, await restore_thread(target, thread, replace=replace))
+    keys: list[ThreadKey] = []
+    found: set[ThreadKey] | None = None
+    async for one in snapshot.rest():
+        match one:
+            case ScopeRecord():
+                keys += await list_threads(snapshot, one.scope)
+            case FileRecord():
+                found = set(keys) if found is None else found  # all scopes came before
+                file = outside_threads(one, found)
+                if file is not None:
+                    await target.restore(FileArchive(file=await read_file(snapshot, file)))
+            case _:
+                await target.restore(one)
+    on_count(len(keys))
+    for scope, thread_id in keys:
+        thread = await read_archive(snapshot, scope, thread_id)
+        on_thread(thread, await restore_thread(target, thread, replace=replace))
+
+
+def outside_threads(file: FileRecord, threads: set[ThreadKey]) -> FileRecord | None:
+    """Return a file with those of its threads that never ran; None if the archives of its threads have it."""
+    others = tuple([one for one in file.thread_ids if (file.scope, one) not in threads])
+    return None if not others and not file.is_kept else replaced(file, thread_ids=others)

@@ -1,189 +1,267 @@
-"""The parts of an open PostgreSQL store: its connections, its lanes of writes, its live feed and its wake-ups.
-
-All of it belongs to the event loop on which it was opened.
-"""
+"""The open database of a store: its schema, its connections, and its wake-ups."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import secrets
+import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
+from queue import Empty, LifoQueue
 
-from aguila.errors import StaleLease, StoreUnavailable
-from aguila.store import refusals
-from aguila.store.columns import CANCEL
-from aguila.store.encoding import size_of_rows
-from aguila.store.feed import Feed, ThreadKey
-from aguila.store.polling import Poller
-from aguila.store.postgres import queries, thread_writes
-from aguila.store.postgres.appends import Append, Appends
-from aguila.store.postgres.begins import Begins
-from aguila.store.postgres.database.connections import Database
-from aguila.store.postgres.database.lanes import Lane
-from aguila.store.postgres.database.wakeups import Wakeups
-from aguila.store.records import Batch, Lease, RunRecord
+import psycopg
 
-_log = logging.getLogger("aguila.store")
+from aguila.store.postgres import schema as schemas
+from aguila.store.postgres.connection import LOCKED_MILLISECONDS, Connection, Connector, drop
+from aguila.store.postgres.connection import Wakeups as Mode
+from aguila.store.postgres.errors import convert, is_outage, unavailable
+from aguila.store.postgres.liveness import PostgresLiveness
+from aguila.store.postgres.tx import PostgresTx, in_schema, transact
+from aguila.store.postgres.wakeups import Wakeups
+from aguila.store.sql.tx import Outage, Row, Tx
 
-GONE_SECONDS = 1.0
-"""Seconds without any session after which a process counts as dead: until then it may be reconnecting."""
+ThreadKey = tuple[str, str]
 
-_RENEW = """
-UPDATE aguila.runs r SET lease_until = aguila.time_of($1) + g.seconds, lease_seconds = g.seconds, lock = $2,
-  incarnation = CASE WHEN $2::bigint IS NOT NULL THEN pg_postmaster_start_time() END
-FROM unnest($3::text[], $4::text[], $5::text[], $6::integer[], $7::text[], $8::float8[])
-  WITH ORDINALITY AS g(scope, thread_id, run_id, epoch, owner, seconds, n)
-JOIN aguila.threads t ON t.scope = g.scope AND t.thread_id = g.thread_id
-WHERE r.key = t.running AND r.run_id = g.run_id AND r.epoch = g.epoch AND r.owner = g.owner AND r.outcome IS NULL
-RETURNING g.n, r.cancel_requested
+_SLOTS = 64
+"""How many rows the usage of a scope has at most."""
+
+_PAUSE = 0.05
+"""Seconds between two attempts to connect."""
+
+_LOCK_TABLES = "LOCK TABLE aguila.threads, aguila.runs, aguila.log IN ROW EXCLUSIVE MODE"
+_VERSION = "SELECT concat_ws(' ', pg_postmaster_start_time(), pg_current_snapshot())"
+
+
+_END_SUSPENDED = """
+SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
+WHERE pg_has_role(a.usesysid, 'MEMBER') AND a.state IN ('active', 'idle in transaction') AND a.wait_event = 'ClientRead'
+  AND a.query_start < clock_timestamp() - $1 * interval '1 millisecond'
+  AND EXISTS (
+    SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.granted AND (
+      l.relation = 'aguila.threads'::regclass AND l.mode IN ('RowShareLock', 'RowExclusiveLock')
+      OR l.locktype = 'advisory' AND l.objsubid = 2))
+"""
+"""End the transactions of processes that were suspended, or cut off, while they held locks.
+
+The server ends such a transaction by itself if it has answered everything. It does not within a pipeline.
 """
 
 
-@dataclass(slots=True, eq=False)
-class _Renewal:
-    """One call of ``Store.renew``."""
+class PostgresDialect:
+    """The snippets of SQL that differ."""
 
-    lease: Lease
-    seconds: float
-    future: asyncio.Future[bool] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
-    size: int = 0
+    next_position = "nextval('aguila.positions')"
+    next_run = "nextval('aguila.runs_key_seq')"
+    next_thread = "nextval('aguila.threads_key_seq')"
 
 
-class Engine:
-    """An open store."""
+class PostgresDatabase:
+    """One connection that writes, and up to ``pool`` that read."""
 
-    def __init__(self, database: Database, clock: Callable[[], float] | None, poll_seconds: float) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.database = database
+    dialect = PostgresDialect()
+    opens_inline = False
+    wrote_at = -inf
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str,
+        pool: int,
+        wakeups: Mode,
+        patience: float,
+        migrates: bool,
+        clock: Callable[[], float] | None,
+        on_change: Callable[[Sequence[ThreadKey]], None],
+    ) -> None:
+        self.patience = patience
+        self.slot = secrets.randbelow(_SLOTS)
+        self.schema = schema
+        self.connector = Connector(url, schema=schema, wakeups=wakeups, patience=patience)
+        self.liveness = PostgresLiveness(self.connector, self._query)
+        self._migrates = migrates
         self._clock = clock
-        self._poller: Poller
-        self.feed = Feed(before_wait=lambda: self._poller.start())
-        self._poller = Poller(self.feed, poll_seconds, lambda keys: queries.read_stamps(database, keys))
-        self.wakeups = None if database.is_pooled else Wakeups(database, self._invalidate)
-        self.appends = Appends(database, clock, self._publish, self.notify)
-        self.begins = Begins(database, clock)
-        self._renewals: Lane[_Renewal] = Lane(self._renew)
-        self._gone: dict[int, float] = {}
-        self._cleaning: asyncio.Task[None] | None = None
+        self.writer: Connection | None = None
+        self._readers = Readers(self.connector, pool, patience)
+        self.wakeups = None if self.connector.is_pooled else Wakeups(self.connector, on_change)
 
-    async def open(self) -> None:
-        """Connect, create or upgrade the schema, and listen. Raises ``StoreUnavailable``."""
-        try:
-            await self.database.open()
-            if self.wakeups is not None:
-                self.wakeups.open()
-        except BaseException:
-            await self.close()
-            raise
-
-    @property
-    def is_orphaned(self) -> bool:
-        """Whether the event loop of this engine is closed."""
-        return self._loop.is_closed()
-
-    def abandon(self) -> None:
-        """Forget the connections after the event loop was closed."""
-        self.database.abandon()
-
-    async def close(self) -> None:
-        """Finish the queued writes, end the tails, and close the connections."""
-        try:
-            await self.begins.close()
-            await self.appends.close()
-            await self._renewals.close()
-        finally:
-            self.feed.close()
-            self._poller.stop()
-            if self._cleaning is not None:
-                self._cleaning.cancel()
-            try:
-                if self.wakeups is not None:
-                    await self.wakeups.close()
-            finally:
-                await self.database.close()
-
-    @property
-    def now(self) -> float | None:
-        """The time of a test's clock; None for the database's clock."""
-        return None if self._clock is None else self._clock()
-
-    def notify(self, keys: Iterable[ThreadKey], *, delay: float = 0.0) -> None:
-        """Wake the readers of these threads in other processes, after ``delay`` seconds at the latest."""
+    def open(self) -> None:
+        """Connect, create or check the schema, and listen for wake-ups. Raises ``StoreUnavailable``."""
+        self._prepare()
         if self.wakeups is not None:
-            self.wakeups.notify(keys, delay=delay)
+            self.wakeups.open()
 
-    def renew(self, lease: Lease, seconds: float) -> asyncio.Future[bool]:
-        """Queue the renewal of a lease."""
-        return self._renewals.submit(_Renewal(lease, seconds))
+    def migrate(self) -> tuple[int, int]:
+        """Create the schema unless it exists; return its version before and after. Raises ``StoreUnavailable``."""
+        with self._first_connection() as db:
+            before = schemas.read_version(db, self.schema, self.location)
+            if before == 0:
+                before = schemas.create(db, self.schema, self.location)
+            return before, max(before, schemas.VERSION)
 
-    def disown(self, lease: Lease) -> None:
-        """Record that a lease of this process is stale."""
-        self.appends.disown(lease)
-        self.feed.disown(lease)
+    @property
+    def location(self) -> str:
+        """The URL of the schema, without its password."""
+        return self.connector.location
 
-    async def find_expired(self) -> Sequence[RunRecord]:
-        """Return the runs whose lease has expired, and those whose owner has been gone for ``GONE_SECONDS``."""
-        rows = await self.database.fetch(queries.EXPIRED, self.now)
-        found: list[RunRecord] = []
-        gone: dict[int, float] = {}
-        at = time.monotonic()
-        for row in rows:
-            has_expired, is_too_long, lock, *record = row
-            if not has_expired and not is_too_long:
-                gone[lock] = self._gone.get(lock, at)
-            if has_expired or (not is_too_long and at - gone[lock] >= GONE_SECONDS):
-                found.append(queries.run_record(record))
-        self._gone = gone
-        if any(row[1] for row in rows):  # the clock was set back
-            await self.database.fetch(queries.SHORTEN_LEASES, self.now)
-        if (await self.database.fetchrow(queries.SHORTEN_VIEWERS, self.now))[0]:
-            self.clean()
-        return found
+    def _prepare(self) -> None:
+        with self._first_connection() as db:
+            version = schemas.read_version(db, self.schema, self.location)
+            if version == 0 and self._migrates:
+                schemas.create(db, self.schema, self.location)
+            else:
+                schemas.check_version(version, self.schema, self.location)
 
-    def clean(self) -> None:
-        """Delete the rows of removed threads in the background."""
-        if self._cleaning is None or self._cleaning.done():
-            self._cleaning = self._loop.create_task(self._empty_trash(), name="aguila-store-clean")
-
-    async def _empty_trash(self) -> None:
+    @contextmanager
+    def _first_connection(self) -> Generator[Connection]:
+        """Connect while the schema may not exist, for ``patience`` seconds. Raises ``StoreUnavailable``."""
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                db = self.connector.connect(commits=False)
+                break
+            except (psycopg.Error, OSError) as error:
+                if not is_outage(error) or time.monotonic() + _PAUSE > deadline:
+                    raise unavailable(error) from error
+            time.sleep(_PAUSE)
         try:
-            await thread_writes.empty_trash(self.database)
-        except StoreUnavailable as error:
-            _log.debug("cannot delete the rows of removed threads yet: %s", error)  # find_expired tries again
+            yield db
+        except (psycopg.Error, OSError) as error:
+            raise unavailable(error) from error
+        finally:
+            drop(db)
 
-    def _publish(self, item: Append, batch: Batch) -> None:
-        self.feed.publish(item.lease, batch, size_of_rows(item.rows), ended=item.end is not None)
+    @contextmanager
+    def transaction(self) -> Generator[Tx]:
+        """Begin a writing transaction, and commit it at the end of the block."""
+        with self._as_store_errors(writes=True):
+            db = self.writer
+            if db is None or db.closed:
+                db = self.writer = self.connector.connect(locks=True)
+            limits = self.connector.limits if self.connector.is_pooled else {}
+            try:
+                with transact(db, self._tx(db), writes=True, limits=limits) as tx:
+                    yield tx
+            except psycopg.errors.LockNotAvailable:
+                if not db.closed:
+                    db.execute(in_schema(_END_SUSPENDED, self.schema), (LOCKED_MILLISECONDS,))
+                raise
 
-    def _invalidate(self, keys: Sequence[ThreadKey]) -> None:
-        """Invalidate some threads; without keys, all of them."""
-        for key in keys or list(self.feed.channels):
-            self.feed.invalidate(key)
+    @contextmanager
+    def reading(self) -> Generator[Tx]:
+        """Begin a transaction that reads one state of the database."""
+        with (
+            self._as_store_errors(writes=False),
+            self._readers.take() as db,
+            transact(db, self._tx(db), writes=False, limits={}) as tx,
+        ):
+            yield tx
 
-    async def _renew(self, items: list[_Renewal]) -> None:
-        leases = [item.lease for item in items]
-        columns: list[list[Any]] = [
-            [lease.scope for lease in leases],
-            [lease.thread_id for lease in leases],
-            [lease.run_id for lease in leases],
-            [lease.epoch for lease in leases],
-            [lease.owner for lease in leases],
-            [item.seconds for item in items],
-        ]
+    @contextmanager
+    def snapshot(self) -> Generator[Tx]:
+        """Begin a transaction that reads one state of the database, with a connection of its own."""
+        with self._as_store_errors(writes=False):
+            db = self.connector.connect()
+            try:
+                with transact(db, self._tx(db), writes=False, limits={"idle_in_transaction_session_timeout": 0}) as tx:
+                    yield tx
+            finally:
+                drop(db)
+
+    def try_transaction(self) -> None:
+        """Return None: nothing runs on the event loop."""
+
+    def try_reading(self) -> None:
+        """Return None: nothing runs on the event loop."""
+
+    def _tx(self, db: Connection) -> PostgresTx:
+        return PostgresTx(db, self.schema, self.dialect, self.liveness, self._clock)
+
+    def _query(self, sql: str) -> Row:
+        """Return the row of a statement. Raises ``Outage``."""
+        with self._as_store_errors(writes=False), self._readers.take() as db:
+            return db.cursor(binary=True).execute(sql.encode()).fetchall()[0]
+
+    @contextmanager
+    def _as_store_errors(self, *, writes: bool) -> Generator[None]:
         try:
-            rows = await self.database.fetch(_RENEW, self.now, self.database.lock, *columns)
-        except Exception as error:  # noqa: BLE001 - it becomes the outcome of the renewals
-            outcomes: dict[int, Any] = dict.fromkeys(range(1, len(items) + 1), error)
-        else:
-            outcomes = {row[0]: row[1] == CANCEL["always"] for row in rows}
-        for n, item in enumerate(items, 1):
-            outcome = outcomes.get(n, refusals.stale_lease(item.lease))
-            if isinstance(outcome, StaleLease):
-                self.disown(item.lease)
-            if not item.future.done():
-                if isinstance(outcome, Exception):
-                    item.future.set_exception(outcome)
-                else:
-                    item.future.set_result(outcome)
+            yield
+        except (psycopg.Error, OSError, UnicodeEncodeError) as error:
+            if is_outage(error):
+                raise Outage(str(unavailable(error))) from error
+            raise convert(error, writes=writes) from error
+
+    def notify(self, keys: Sequence[ThreadKey]) -> None:
+        """Wake the readers of these threads in other processes."""
+        if self.wakeups is not None:
+            self.wakeups.send(keys)
+
+    def has_changed(self) -> bool:
+        """Return whether any process may have committed: to ask costs as much as to compare the threads."""
+        return True
+
+    def version(self) -> str | None:
+        """Return text that is another one after each commit: the set of transactions whose changes are visible."""
+        return self._query(_VERSION)[0]
+
+    def check(self, tx: Tx) -> None:
+        """Lock the tables of a run as a write does, so that a locked table is noticed."""
+        tx.do(_LOCK_TABLES)
+
+    def rest(self) -> bool:
+        """Do nothing: autovacuum does."""
+        return False
+
+    def close(self) -> None:
+        """Close all connections."""
+        if self.wakeups is not None:
+            self.wakeups.close()
+        self._readers.close()
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            drop(writer)
+
+
+class Readers:
+    """The connections that read: made when they are needed, and used by one thread at a time."""
+
+    def __init__(self, connector: Connector, count: int, patience: float) -> None:
+        self._connector = connector
+        self._patience = patience
+        self._permits = threading.Semaphore(count)
+        self._idle: LifoQueue[Connection] = LifoQueue()
+        self._is_closed = False
+
+    @contextmanager
+    def take(self) -> Generator[Connection]:
+        """Lend a connection. Raises errors of the driver."""
+        if not self._permits.acquire(timeout=self._patience):
+            raise TimeoutError("all connections are in use")
+        try:
+            db = self._get()
+            try:
+                yield db
+            finally:
+                if self._is_closed:
+                    drop(db)
+                elif not db.closed:
+                    self._idle.put(db)
+        finally:
+            self._permits.release()
+
+    def _get(self) -> Connection:
+        while True:
+            try:
+                db = self._idle.get_nowait()
+            except Empty:
+                return self._connector.connect()
+            if not db.closed:
+                return db
+
+    def close(self) -> None:
+        """Close the connections; those in use when they are returned."""
+        self._is_closed = True
+        with suppress(Empty):
+            while True:
+                drop(self._idle.get_nowait())

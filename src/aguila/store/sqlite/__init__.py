@@ -1,6 +1,5 @@
-"""The event log in one SQLite file.
+"""SQLite: files that several processes share, and memory.
 
-``store`` is the API and ``engine`` its open state. ``queries``, ``run_writes`` and ``thread_writes`` hold the SQL;
-``inputs``, ``projections`` and ``archives`` read and write values of several rows; ``check`` verifies a file.
-``database`` has the file itself: its schema, its connections and the processes that share it.
+``engine`` is an open file: ``connection``, ``checkpoint``, ``wakeup`` of other processes and ``locks`` of owners.
+``tx`` is what it gives to ``aguila.store.sql``. ``legacy`` reads files of before this schema.
 """

@@ -1,168 +1,370 @@
-"""The parts of an open SQLite store: its writer, its readers, its live feed and its wake-ups.
+"""An open SQLite file: the connection that writes, those that read, checkpoints, wake-ups and the locks of owners.
 
-All of it belongs to the event loop on which it was opened.
+Other processes learn of a change by a datagram (``wakeup``). The peers that receive it are read in the transaction that
+changes something, so that none that has opened the file before is missed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from math import inf
 from pathlib import Path
-from typing import TypeVar
+from typing import Final
 
+from aguila.errors import StoreError, StoreUnavailable
 from aguila.store.cursors import new_token
-from aguila.store.feed import Feed, ThreadKey
-from aguila.store.polling import Poller, Stamps
-from aguila.store.sqlite import queries, thread_writes
-from aguila.store.sqlite.database.checkpoint import Checkpointer
-from aguila.store.sqlite.database.connection import WriteConnection, connect_reader, is_outage, unavailable
-from aguila.store.sqlite.database.locks import OwnerLocks
-from aguila.store.sqlite.database.readers import Readers
-from aguila.store.sqlite.database.wakeup import Listener, Sender
-from aguila.store.sqlite.database.writer import Job, Writer
+from aguila.store.encoding import SMALL_RUN
+from aguila.store.records import Durability, ThreadKey
+from aguila.store.sql.tx import Outage, Tx
+from aguila.store.sqlite.checkpoint import Checkpointer
+from aguila.store.sqlite.connection import WriteConnection, connect, connect_reader
+from aguila.store.sqlite.locks import OwnerLocks
+from aguila.store.sqlite.tx import DIALECT, SQLiteTx, is_outage, unavailable
+from aguila.store.sqlite.wakeup import Listener, Sender
 
-T = TypeVar("T")
+_log = logging.getLogger("aguila.store")
+
+_VACUUM_PAGES: Final = 256
+"""Free pages that are returned to the file system at a time, so that a write never waits long for it."""
 
 
-class Engine:
-    """An open store: queue writes, read snapshots, and poll for changes of other processes."""
+class FileLiveness:
+    """Which owners hold their lock in the lock file; see ``locks``."""
+
+    def __init__(self, locks: OwnerLocks) -> None:
+        self._locks = locks
+
+    def hold(self, owner: str) -> str | None:
+        inode = self._locks.hold(owner)
+        return None if inode is None else str(inode)
+
+    def is_dead(self, owner: str, lock: str | None) -> bool:
+        return self._locks.is_dead(owner, None if lock is None else int(lock))
+
+
+class SQLiteDatabase:
+    """One open file. Made on the event loop."""
 
     def __init__(
         self,
         path: Path,
-        connect: Callable[[], WriteConnection],
+        on_change: Callable[[Sequence[ThreadKey]], None],
         *,
         locks: OwnerLocks,
         busy_seconds: float,
-        poll_seconds: float,
-        readers: int,
-        syncs_commits: bool,
+        durability: Durability,
+        max_bytes: int | None,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
     ) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.dialect = DIALECT
+        self.liveness = FileLiveness(locks)
+        self.slot = 0
+        self.patience = busy_seconds
+        self.opens_inline = False
+        self.clock, self.monotonic = clock, monotonic
         self._locks = locks
-        self.feed = Feed(before_wait=self._start_polling)
-        self._listener = Listener(self._invalidate)
+        self._loop = asyncio.get_running_loop()
+        self._listener = Listener(on_change)
+        self._sender = Sender(self._listener.token)
+        self._sending = threading.Lock()
+        self._peers: Sequence[tuple[str, int]] = ()
         self._is_registered = False
-        connect_to_read = self.connect_reader = partial(connect_reader, path, busy_seconds=busy_seconds)
-        self.writer = Writer(
-            connect,
-            Checkpointer(connect_to_read, path),
-            Sender(self._listener.token),
-            busy_seconds=busy_seconds,
-            syncs_commits=syncs_commits,
-        )
-        self._readers = Readers(connect_to_read, readers)
-        self.read = self._readers.read
-        self.compute = self._readers.compute
-        self._poller = Poller(self.feed, poll_seconds, self._read_stamps)
+        self._connect = partial(connect, path, busy_seconds=busy_seconds, durability=durability, max_bytes=max_bytes)
+        self.connect_reader = partial(connect_reader, path, busy_seconds=busy_seconds)
+        self.checkpointer = Checkpointer(self.connect_reader, path)
+        self._syncs_commits = durability == "power"
+        self.turn = threading.Lock()
+        """Held while the connection that writes is used."""
+        self.connection: WriteConnection | None = None
+        self._is_alone = False
+        """Whether no other process had the file open at the last write."""
+        self._ran_inline = False  # in this iteration of the event loop
+        self._done_at = -inf
+        self._local = threading.local()
+        self._readers: set[sqlite3.Connection] = set()
         self._poll_db: sqlite3.Connection | None = None
         self._poll_token = ""
         self._poll_lock = threading.Lock()
-        self._polled_version: str | None = None
+        self._polled: str | None = None
+        self._listener.open()
 
-    async def open(self) -> None:
-        """Create or upgrade the file, register for wake-ups and lock the owners. Raises ``StoreUnavailable``."""
-        try:
-            self._listener.open()
-            token, port = self._listener.token, self._listener.port
-            if port is None:
-                await self.write(lambda db: None)  # the first write creates the file
-            else:
-                await self.write(lambda db: thread_writes.add_peer(db, token, port))
-                self._is_registered = True
-            await self.compute(self._locks.open)
-        except BaseException:
-            await self.close()
-            raise
-
-    @property
-    def is_orphaned(self) -> bool:
-        """Whether the event loop of this engine is closed."""
-        return self._loop.is_closed()
+    def open(self) -> None:
+        token, port = self._listener.token, self._listener.port
+        deadline = time.monotonic() + self.patience
+        while True:
+            try:
+                with self.transaction() as tx:  # creates the file
+                    if port is not None:
+                        tx.do("DELETE FROM peers WHERE port = $1", port)  # the former process of this port is dead
+                        tx.do("INSERT INTO peers (token, port) VALUES ($1, $2)", token, port)
+                break
+            except Outage:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(0.01)
+        self._is_registered = port is not None
+        self._locks.open()
 
     @property
-    def is_polling(self) -> bool:
-        """Whether the file is polled for changes of other processes."""
-        return self._poller.is_polling
+    def wrote_at(self) -> float:
+        db = self.connection
+        return self._done_at if db is None else max(self._done_at, db.wrote_at)
 
-    def abandon(self) -> None:
-        """Release the file and the socket after the event loop was closed."""
-        self.writer.stop()
-        self._listener.abandon()
-        self._readers.close()
-        self._locks.close()
+    # Writes
 
-    async def close(self) -> None:
-        """Finish the queued writes, end the tails, and release the file and the socket.
+    def transaction(self) -> AbstractContextManager[SQLiteTx]:
+        return _Writing(self)
 
-        If the caller is cancelled while it waits for the writer, everything else is still released.
+    def try_transaction(self) -> AbstractContextManager[SQLiteTx] | None:
+        """Begin a transaction on the event loop unless it could block.
+
+        It could block if the writer's thread is busy, if commits wait for the disk, if the file is locked or not open,
+        or if the commit may start the WAL over, which needs an fsync. Other processes may run a checkpoint at any time,
+        so no other process may have the file open. If several jobs arrive together, the thread runs them in one
+        transaction instead.
         """
-        if self._is_registered:
-            leaving = self.write(lambda db: thread_writes.remove_peer(db, self._listener.token))
-            # If this fails, a peer finds our port closed and removes our row.
-            leaving.add_done_callback(lambda future: future.cancelled() or future.exception())
+        if self._ran_inline or not self._is_alone or self._syncs_commits or self.checkpointer.may_start_over:
+            return None
+        if not self.turn.acquire(blocking=False):
+            return None
+        db = self.connection
         try:
-            await self.writer.close()
-        finally:
-            self.feed.close()
-            self._listener.close()
-            self._poller.stop()
-            readers_closed = self._loop.run_in_executor(None, self._readers.close)
-            self._locks.close()
-        await readers_closed
+            if db is not None:
+                db.execute("BEGIN IMMEDIATE")
+                self._ran_inline = True
+                self._loop.call_soon(self._after_inline)
+                return _Writing(self, begun=db)
+        except sqlite3.Error as error:  # the thread waits for the lock, or reports the error
+            _log.debug("cannot write on the event loop: %s", error)
+        self.turn.release()
+        return None
 
-    def write(
-        self,
-        operation: Callable[[sqlite3.Connection], T],
-        changed: Sequence[ThreadKey] = (),
-        after: Callable[[T], None] | None = None,
-        *,
-        frees_pages: bool = False,
-        is_short: bool = False,
-        size: int = 0,
-    ) -> asyncio.Future[T]:
-        """Submit a job to the writer; see ``Job``."""
-        future: asyncio.Future[T] = self._loop.create_future()
-        return self.writer.submit(
-            Job(operation, future, changed, after, frees_pages=frees_pages, is_short=is_short, size=size)
+    def _after_inline(self) -> None:
+        self._ran_inline = False
+        if self.turn.acquire(blocking=False):  # otherwise the thread is busy, and checks by itself
+            self._checkpoint(self.checkpointer.check_due)
+            self.turn.release()
+
+    def begin(self) -> WriteConnection:
+        """Lock the file for a transaction of the thread. Raises ``Outage``, ``StoreUnavailable``."""
+        self.checkpointer.may_start_over = False  # if a commit starts it over, it is this one, in the thread
+        try:
+            db = self.connection = self.connection or self._connect()
+            db.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            self.recover(error)
+            if is_outage(error):
+                raise unavailable(error) from error
+            raise
+        return db
+
+    def commit(self, db: WriteConnection, *, inline: bool) -> None:
+        """Commit, with the peers of this moment. Raises ``sqlite3.Error``."""
+        for token in self._sender.take_dead():
+            db.execute("DELETE FROM peers WHERE token = ?", (token,))
+        peers = db.execute("SELECT token, port FROM peers").fetchall()
+        db.execute("COMMIT")
+        self._done_at = time.monotonic()
+        self._peers = peers
+        self._is_alone = not self._sender.has_others(peers)
+        if not inline:
+            self._checkpoint(self.checkpointer.after_commit)
+
+    def recover(self, error: BaseException) -> None:
+        """Roll back. If that fails or the connection is not usable, the next transaction connects again."""
+        db = self.connection
+        if db is None:
+            return
+        try:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+        except sqlite3.Error as failure:
+            _log.warning("rollback failed: %s", failure)
+            self._disconnect()
+        else:
+            if isinstance(error, sqlite3.Error) and is_outage(error) and not _is_temporary(error):
+                self._disconnect()
+
+    def _checkpoint(self, check: Callable[[sqlite3.Connection], None]) -> None:
+        if self.connection is not None:
+            try:
+                check(self.connection)
+            except (sqlite3.Error, OSError) as error:
+                _log.warning("checkpoint failed: %s", error)
+
+    def _disconnect(self) -> None:
+        db, self.connection = self.connection, None
+        if db is not None:
+            try:
+                db.close()
+            except sqlite3.Error as error:
+                _log.warning("cannot close the connection: %s", error)
+
+    def notify(self, keys: Sequence[ThreadKey]) -> None:
+        if not self._is_alone and keys:
+            with self._sending:
+                self._sender.send(self._peers, keys)
+
+    def check(self, tx: Tx) -> None:
+        pages, free, max_pages, page_size = (
+            (tx.row(f"PRAGMA {name}") or (0,))[0]
+            for name in ("page_count", "freelist_count", "max_page_count", "page_size")
         )
+        if (max_pages - pages + free) * page_size < SMALL_RUN:  # writing the row again needs no new page
+            raise StoreUnavailable("the file is as large as max_bytes allows (SQLITE_FULL); raise it or remove threads")
 
-    # Changes of other processes
+    def rest(self) -> bool:
+        """Return some free pages to the file system; then empty the WAL, which may have what was removed."""
+        with self.turn:
+            db = self.connection
+            try:
+                if db is None:
+                    return False
+                if not db.execute("PRAGMA freelist_count").fetchone()[0]:
+                    self.checkpointer.may_start_over = True
+                    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+                    return False
+                db.execute("BEGIN IMMEDIATE")
+                db.execute(f"PRAGMA incremental_vacuum({_VACUUM_PAGES})").fetchall()
+                db.execute("COMMIT")
+            except sqlite3.Error as error:
+                self.recover(error)
+                raise unavailable(error) from error
+            return True
 
-    def _invalidate(self, keys: Sequence[ThreadKey]) -> None:
-        """Invalidate some threads; without keys, all of them."""
-        for key in keys or list(self.feed.channels):
-            self.feed.invalidate(key)
+    # Reads
 
-    def _start_polling(self) -> None:
-        """Poll while readers wait, in case a wake-up is lost."""
-        if not self._poller.is_polling:
-            self._polled_version = None
-            self._poller.start()
+    @contextmanager
+    def reading(self) -> Generator[SQLiteTx]:
+        db: sqlite3.Connection | None = getattr(self._local, "db", None)
+        try:
+            if db is None:
+                db = self._local.db = self._open_reader()
+            db.execute("BEGIN")
+            try:
+                yield self.make_tx(db)
+            finally:
+                db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if not is_outage(error):
+                raise
+            self._local.db = None  # the next read connects again; ``close`` closes this connection
+            raise unavailable(error) from error
 
-    async def read_version(self) -> str:
-        """Return text that is another one after each commit of any process. It says nothing about one scope."""
-        version, _ = await self.compute(self._find_changes, None, ())
-        return version
+    def try_reading(self) -> None:
+        return None
 
-    async def _read_stamps(self, keys: Sequence[ThreadKey]) -> Stamps | None:
-        self._polled_version, stamps = await self.compute(self._find_changes, self._polled_version, keys)
-        return stamps
+    @contextmanager
+    def snapshot(self) -> Generator[SQLiteTx]:
+        try:
+            db = self._open_reader()
+            db.execute("BEGIN")
+            db.execute("SELECT version FROM schema_info").fetchall()  # the first statement chooses the state
+        except sqlite3.Error as error:
+            raise unavailable(error) from error
+        try:
+            yield self.make_tx(db)
+        finally:
+            self._readers.discard(db)
+            db.close()
 
-    def _find_changes(self, version: str | None, keys: Sequence[ThreadKey]) -> tuple[str, Stamps | None]:
-        """Return the version of the file and, if it is not ``version``, the stamps of the threads."""
+    def make_tx(self, db: sqlite3.Connection) -> SQLiteTx:
+        """Return a transaction on a connection."""
+        return SQLiteTx(db, self.liveness, self.clock(), self.monotonic())
+
+    def _open_reader(self) -> sqlite3.Connection:
+        db = self.connect_reader()
+        self._readers.add(db)
+        return db
+
+    def has_changed(self) -> bool:
+        found = self.version()
+        polled, self._polled = self._polled, found
+        return found != polled
+
+    def version(self) -> str:
         with self._poll_lock:
             try:
                 if self._poll_db is None:  # always the same connection: data_version is only comparable within one
-                    self._poll_db = self._readers.connect()
+                    self._poll_db = self._open_reader()
                     self._poll_token = new_token()
-                found = f"{self._poll_token}-{self._poll_db.execute('PRAGMA data_version').fetchone()[0]}"
-                return found, None if found == version or not keys else queries.read_stamps(self._poll_db, keys)
+                return f"{self._poll_token}-{self._poll_db.execute('PRAGMA data_version').fetchone()[0]}"
             except sqlite3.Error as error:
                 if not is_outage(error):
                     raise
                 self._poll_db = None
                 raise unavailable(error) from error
+
+    # Close
+
+    def close(self) -> None:
+        if self._is_registered:
+            try:  # if this fails, a peer finds our port closed and removes our row
+                with self.transaction() as tx:
+                    tx.do("DELETE FROM peers WHERE token = $1", self._listener.token)
+            except StoreError as error:
+                _log.info("cannot sign off from the file: %s", error)
+        with self.turn:
+            self.checkpointer.close(has_file=self.connection is not None)
+            self._disconnect()
+        self._sender.close()
+        for db in self._readers:
+            db.close()
+        self._locks.close()
+        try:
+            self._loop.call_soon_threadsafe(self._listener.close)
+        except RuntimeError:  # the event loop is closed
+            self._listener.abandon()
+
+
+class _Writing:
+    """A transaction on the connection that writes. A class: a generator costs 3 us more for each write."""
+
+    __slots__ = ("_begun", "_database", "_db")
+
+    def __init__(self, database: SQLiteDatabase, *, begun: WriteConnection | None = None) -> None:
+        self._database = database
+        self._begun = begun
+
+    def __enter__(self) -> SQLiteTx:
+        database = self._database
+        if self._begun is not None:
+            self._db = self._begun
+        else:
+            database.turn.acquire()
+            try:
+                self._db = database.begin()
+            except BaseException:
+                database.turn.release()
+                raise
+        return database.make_tx(self._db)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        database = self._database
+        try:
+            if error is None:
+                try:
+                    database.commit(self._db, inline=self._begun is not None)
+                except sqlite3.Error as failure:
+                    error = failure
+                else:
+                    return
+            database.recover(error)
+            if isinstance(error, sqlite3.Error):
+                raise (unavailable(error) if is_outage(error) else error) from error
+        finally:
+            database.turn.release()
+
+
+def _is_temporary(error: sqlite3.Error) -> bool:
+    """Return whether the connection is still usable: the file is only locked or full."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_IOERR)
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL)

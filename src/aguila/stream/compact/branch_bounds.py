@@ -3,13 +3,13 @@
 ``compact`` may drop a message from a log only if every reader has it from elsewhere: a reader of the whole log and a
 reader of one branch. A message counts as known only if every reading of the branch has it.
 
-The tree is walked once with one set of messages, and the changes of a run are undone when its branch is left. So the
-cost is the length of the log, whatever the number of branches.
+A run continues with the messages of its parent. They are copied only for a run after which others continue the same
+parent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from aguila.codec.notices import ignore_notice
@@ -20,6 +20,7 @@ from aguila.protocol import (
     Message,
     MessagesSnapshotEvent,
     ReasoningMessageStartEvent,
+    RunAgentInput,
     RunErrorEvent,
     RunStartedEvent,
     TextMessageStartEvent,
@@ -50,20 +51,14 @@ def find_branches(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
     branches = _find_positions(runs)
     if all(branch.is_linear for branch in branches):
         return branches
-    known_messages = _KnownMessages()
-    # Not recursive: every run continues another, so deep trees are common.
-    pending: list[tuple[int, _Change | None]] = [
-        (i, None) for i, branch in enumerate(branches) if branch.parent is None
-    ]
-    while pending:
-        index, change = pending.pop()
-        if change is not None:
-            known_messages.undo(change)
-            continue
-        branch = branches[index]
-        branch.known, change = known_messages.add_run(runs[index])
-        pending.append((index, change))
-        pending.extend((child, None) for child in branch.children)
+    ends: dict[int | None, _KnownMessages] = {}  # after each run that others continue
+    for index, (branch, events) in enumerate(zip(branches, runs, strict=True)):
+        known = ends.get(branch.parent, _KnownMessages())
+        if branch.parent is not None and index != branches[branch.parent].children[-1]:
+            known = known.copy()
+        branch.known = known.add_run(events)
+        if branch.children:
+            ends[index] = known
     return branches
 
 
@@ -88,17 +83,6 @@ def _find_positions(runs: Sequence[Sequence[Event]]) -> list[RunBranch]:
     return branches
 
 
-class _Change:
-    """The changes of a run to the known messages, for ``undo``."""
-
-    __slots__ = ("calls", "ids", "messages")
-
-    def __init__(self, messages: set[str]) -> None:
-        self.messages = messages  # the set before a snapshot replaced it
-        self.ids: list[str] = []  # the ids added to that set
-        self.calls: list[str] = []
-
-
 class _KnownMessages:
     """The ids of messages that a branch certainly has, and of calls that it may have."""
 
@@ -106,57 +90,39 @@ class _KnownMessages:
         self.messages: set[str] = set()
         self.calls: set[str] = set()
 
-    def add_run(self, events: Sequence[Event]) -> tuple[set[str], _Change]:
-        """Apply a run. Returns which of its echoed messages were known before it, and the change to undo."""
-        change = _Change(self.messages)
+    def copy(self) -> _KnownMessages:
+        found = _KnownMessages()
+        found.messages, found.calls = self.messages.copy(), self.calls.copy()
+        return found
+
+    def add_run(self, events: Sequence[Event]) -> set[str]:
+        """Apply a run. Returns which of its echoed messages were known before it."""
         known: set[str] = set()
         for event in events:
             match event:
-                case RunStartedEvent(input=None):
-                    pass
-                case RunStartedEvent(input=echo):
-                    messages: list[Message] = [] if echo is None else echo.messages
+                case RunStartedEvent(input=RunAgentInput(messages=messages)):
                     known = {message.id for message in messages if message.id in self.messages}
-                    for message in messages:
-                        if message.id not in self.messages:
-                            self._add(message.id, change)
-                            self._add_calls(message, change)
+                    self._add_calls(message for message in messages if message.id not in known)
+                    self.messages.update(message.id for message in messages)
                 case MessagesSnapshotEvent(messages=messages):
                     self.messages = {message.id for message in messages}  # others may stay, too (MSGS-2)
-                    for message in messages:
-                        self._add_calls(message, change)
+                    self._add_calls(messages)
                 case ToolCallStartEvent(tool_call_id=call_id, parent_message_id=parent):
                     if call_id not in self.calls:  # otherwise it has a message, whatever parent this event names
-                        self._add(call_id if parent is None or parent == "" else parent, change)
-                        self._add_call(call_id, change)
+                        self.messages.add(call_id if parent is None or parent == "" else parent)
+                        self.calls.add(call_id)
                 case (
                     TextMessageStartEvent(message_id=message_id)
                     | ReasoningMessageStartEvent(message_id=message_id)
                     | ToolCallResultEvent(message_id=message_id)
                     | ActivitySnapshotEvent(message_id=message_id)
                 ):
-                    self._add(message_id, change)
+                    self.messages.add(message_id)
                 case _:
                     pass
-        return known, change
+        return known
 
-    def undo(self, change: _Change) -> None:
-        self.messages = change.messages
-        self.messages.difference_update(change.ids)
-        self.calls.difference_update(change.calls)
-
-    def _add(self, message_id: str, change: _Change) -> None:
-        if message_id not in self.messages:
-            self.messages.add(message_id)
-            if self.messages is change.messages:
-                change.ids.append(message_id)
-
-    def _add_calls(self, message: Message, change: _Change) -> None:
-        calls: list[Any] | None = message.tool_calls if isinstance(message, AssistantMessage) else None
-        for call in calls or ():
-            self._add_call(call.id, change)
-
-    def _add_call(self, call_id: str, change: _Change) -> None:
-        if call_id not in self.calls:
-            self.calls.add(call_id)
-            change.calls.append(call_id)
+    def _add_calls(self, messages: Iterable[Message]) -> None:
+        for message in messages:
+            calls: list[Any] | None = message.tool_calls if isinstance(message, AssistantMessage) else None
+            self.calls.update(call.id for call in calls or ())

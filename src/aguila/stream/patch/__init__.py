@@ -1,7 +1,6 @@
 """Apply and make JSON Patches (RFC 6902): ``apply_patch`` and ``make_patch``."""
 
-from aguila.stream.patch.apply import apply_patch
+from aguila.stream.patch.apply import PatchLimit, apply_patch
 from aguila.stream.patch.diff import make_patch
-from aguila.stream.patch.limit import PatchLimit
 
 __all__ = ["PatchLimit", "apply_patch", "make_patch"]

@@ -10,13 +10,18 @@ used without a copy. In return, callers must not change a document in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
 
 import msgspec
 
+from aguila.codec.pointer import parse_pointer
 from aguila.errors import PatchError
 from aguila.stream.json_values import ARRAY, OBJECT, json_equal
-from aguila.stream.patch.pointer import OperationError, Path, find_recent_path, parse_index, parse_path, shorten
+
+_MAX_DOCUMENTS: Final = 15  # besides the last one
+_MAX_EVICTED: Final = 10_000
 
 _Operation = Mapping[str, Any]
 _Owned = dict[int, Any]
@@ -26,11 +31,20 @@ _Owned = dict[int, Any]
 _MAPPING: Any = Mapping
 
 
+Path = tuple[str, ...]
+
+_MAX_SHOWN = 80  # characters of a path or name that an error shows: a peer may send any length
+
+
+class OperationError(Exception):
+    """The reason why an operation does not apply. ``apply_patch`` adds its index."""
+
+
 class TooLarge(OperationError):
     """The document is larger than its limit after an operation."""
 
 
-def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]], *, limit: int | None = None) -> Any:
+def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
     """Apply the operations of a patch in order and return the new document. The old document is unchanged.
 
     The result shares the untouched parts with the old document, and contains values of the patch. Removing the whole
@@ -39,21 +53,15 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]], *, limit: int
     Raises PatchError, with the index of the operation, if an operation is malformed or does not apply: the path does
     not exist, a ``test`` fails (values are compared by ``json_equal``), a ``move`` goes into its own child, or the path
     contains ``__proto__`` or ``constructor/prototype``. JavaScript clients refuse such paths, and two consumers of one
-    stream must not end with different states. With ``limit`` an operation is refused (``limit-size``) if the document
-    would have more bytes of JSON than this.
+    stream must not end with different states. ``PatchLimit`` limits the size of documents.
     """
-    if limit is not None:
-        from aguila.stream.patch.limit import PatchLimit  # here, because that module imports this one
-
-        return PatchLimit(limit).apply_patch(document, patch)
     if not isinstance(patch, ARRAY):
         raise PatchError(f"a patch must be an array of operations, not {_describe_type(patch)}", rule="SNAP-8")
     root = document
     owned: _Owned = {}
     for index, operation in enumerate(patch):
         try:
-            path = operation["path"]
-            root = _OPERATIONS[operation["op"]](root, operation, find_recent_path(path) or parse_path(path), owned)
+            root = _OPERATIONS[operation["op"]](root, operation, parse_path(operation["path"]), owned)
         except (OperationError, KeyError, TypeError) as error:
             raise _describe_failure(error, index, operation) from None
     return root
@@ -114,7 +122,7 @@ def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], size: int, 
             elif name == "copy":
                 value = _resolve(root, parse_path(operation["from"]))
             is_whole = value is root
-            root = _OPERATIONS[name](root, operation, find_recent_path(path) or parse_path(path), owned)
+            root = _OPERATIONS[name](root, operation, parse_path(path), owned)
             cls = value.__class__
             added = len(path) + _OVERHEAD
             if is_whole:
@@ -153,6 +161,114 @@ def size_of(value: Any) -> int:
 _encode = msgspec.json.Encoder().encode
 
 
+@dataclass(slots=True)
+class _Prepared:
+    """The result of a patch of a document. ``size`` is None if the document was not measured."""
+
+    document: Any
+    patch: Sequence[Mapping[str, Any]]
+    result: Any
+    size: int | None = None
+    error: PatchError | None = None
+
+
+class PatchLimit:
+    """Applies patches to documents of at most ``limit`` bytes of JSON, and at most an eighth more.
+
+    Remembers the sizes of the last documents, so that a document that is patched again and again is measured once.
+    Without a limit, documents of any size are patched.
+    """
+
+    __slots__ = ("_budget", "_evicted", "_last", "_prepared", "_sizes")
+
+    def __init__(self, limit: int | None) -> None:
+        self._budget = None if limit is None else SizeBudget(limit)
+        # The last document and its size. Nearly every patch is for it, so it is not looked up with the others.
+        self._last: tuple[Any, int] | None = None
+        self._sizes: dict[int, tuple[Any, int]] = {}  # with the document, so that its id is not used again
+        self._evicted: dict[int, None] = {}  # not a set: an empty dict takes less memory, and every run has one
+        self._prepared: _Prepared | None = None
+
+    def apply_patch(self, document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
+        """Apply a patch as ``apply_patch`` does. Raise ``PatchError`` (``limit-size``) if the result is too large."""
+        if self._prepared is not None:
+            prepared, self._prepared = self._prepared, None
+            if prepared.document is document and prepared.patch is patch:
+                return self._take(prepared)
+        if self._budget is None:
+            return apply_patch(document, patch)
+        last = self._last
+        size = last[1] if last is not None and last[0] is document else self._take_size(document, self._budget)
+        result = document
+        try:
+            result, size = apply_limited(document, patch, size, self._budget)
+        finally:  # also if it failed: to measure a large document for each failing patch would take long
+            self._last = (result, size)
+        return result
+
+    def prepare(self, document: Any, patch: Sequence[Mapping[str, Any]]) -> None:
+        """Compute the result of ``apply_patch``, if it is called next and with the same objects.
+
+        For long patches: it may be called in another thread, also while this one applies patches.
+        """
+        prepared = _Prepared(document, patch, document)
+        try:
+            if self._budget is None:
+                prepared.result = apply_patch(document, patch)
+            else:
+                last = self._last
+                known = last if last is not None and last[0] is document else self._sizes.get(id(document))
+                prepared.size = self._measure(document, self._budget) if known is None else known[1]
+                prepared.result, prepared.size = apply_limited(document, patch, prepared.size, self._budget)
+        except PatchError as error:
+            prepared.error = error
+        self._prepared = prepared
+
+    def take_measured(self) -> int:
+        """Return how many bytes of copies were measured since the last call."""
+        if self._budget is None:
+            return 0
+        measured, self._budget.measured = self._budget.measured, 0
+        return measured
+
+    def _take(self, prepared: _Prepared) -> Any:
+        if prepared.size is not None:
+            self._sizes.pop(id(prepared.document), None)
+            if self._last is not None and self._last[0] is not prepared.document:
+                self._remember(*self._last)
+            self._last = (prepared.result, prepared.size)
+        if prepared.error is not None:
+            raise prepared.error
+        return prepared.result
+
+    def _take_size(self, document: Any, budget: SizeBudget) -> int:
+        """Return the size of a document that is not the last one. The last one joins the others."""
+        known = self._sizes.pop(id(document), None)
+        size = self._measure(document, budget) if known is None else known[1]
+        if self._last is not None:
+            self._remember(*self._last)
+        return size
+
+    def _measure(self, document: Any, budget: SizeBudget) -> int:
+        if id(document) not in self._evicted:
+            return size_of(document)  # a new document, which was not measured
+        try:
+            size = budget.measure(document)
+        except TooLarge as error:
+            raise PatchError(str(error), rule="limit-size") from None
+        self._evicted.pop(id(document), None)
+        return size
+
+    def _remember(self, document: Any, size: int) -> None:
+        sizes = self._sizes
+        if len(sizes) >= _MAX_DOCUMENTS:
+            oldest = next(iter(sizes))
+            del sizes[oldest]
+            if len(self._evicted) < _MAX_EVICTED:
+                self._evicted[oldest] = None
+        sizes[id(document)] = (document, size)
+
+
 def _describe_failure(error: Exception, index: int, operation: Any) -> PatchError:
     """Make the PatchError for a failed operation. Malformed operations are diagnosed here, off the fast path."""
     if not isinstance(operation, _MAPPING):
@@ -175,6 +291,40 @@ def _describe_failure(error: Exception, index: int, operation: Any) -> PatchErro
     if not isinstance(error, OperationError):
         raise error
     return error_for(str(error), "limit-size" if isinstance(error, TooLarge) else "SNAP-9")
+
+
+def shorten(value: Any) -> str:
+    """Return the repr of a value, shortened for an error message."""
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}... ({len(text)} characters)"
+
+
+def is_prototype_path(tokens: Sequence[str]) -> bool:
+    """Return whether a path contains ``__proto__`` or ``constructor/prototype``, which JavaScript peers refuse."""
+    return "__proto__" in tokens or ("constructor", "prototype") in pairwise(tokens)
+
+
+def parse_path(pointer: Any) -> Path:
+    """Parse a JSON Pointer. Raises OperationError, or TypeError if it is not a string."""
+    if not isinstance(pointer, str):
+        raise TypeError(pointer)  # apply_patch replaces this error by a PatchError with the reason
+    try:
+        steps = parse_pointer(pointer)
+    except ValueError as error:
+        raise OperationError(str(error).replace(repr(pointer), shorten(pointer))) from None
+    if "proto" in pointer and is_prototype_path(steps):
+        raise OperationError(f"{shorten(pointer)} names a prototype, which JavaScript peers refuse")
+    return steps
+
+
+def parse_index(step: str, limit: int) -> int:
+    """Parse an array index below the limit: digits without sign and leading zeros (RFC 6901)."""
+    if not (step.isdigit() and step.isascii()) or (step[0] == "0" and step != "0"):
+        raise OperationError(f"{shorten(step)} is not an array index")
+    # The length is checked first, because int() raises its own error for thousands of digits.
+    if len(step) > 18 or (index := int(step)) >= limit:
+        raise OperationError(f"array index {shorten(step)} is out of range, it must be below {limit}")
+    return index
 
 
 def _describe_type(value: Any) -> str:
@@ -228,11 +378,7 @@ def _copy_parents(root: Any, steps: Path, owned: _Owned) -> tuple[Any, Any]:
         root = _copy_container(root, owned)
     node = root
     for step in steps[:-1]:
-        # Most steps are members of objects. They are found without a call.
-        if isinstance(node, OBJECT):
-            key: Any = step if step in node else _key(node, step)
-        else:  # an owned array is a list
-            key = parse_index(step, len(node))
+        key = _key(node, step)
         child = node[key]
         if id(child) not in owned:
             node[key] = child = _copy_container(child, owned)
@@ -287,8 +433,7 @@ def _replace(root: Any, operation: _Operation, steps: Path, owned: _Owned) -> An
     if not steps:
         return value
     root, parent = _copy_parents(root, steps, owned)
-    step = steps[-1]
-    parent[step if isinstance(parent, OBJECT) and step in parent else _key(parent, step)] = value
+    parent[_key(parent, steps[-1])] = value
     return root
 
 

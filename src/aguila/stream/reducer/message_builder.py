@@ -80,11 +80,9 @@ class ToolCallBuilder(_Builder):
         self.index = index
 
     def rename(self, name: str) -> None:
-        """Change the name of the called function."""
         self.call = replace(self.call, function=replace(self.call.function, name=name))
 
     def build(self) -> ToolCall:
-        """Return the call as it is now."""
         changes = self._take_changes(self.call)
         if self.deltas:
             function = self.call.function
@@ -125,13 +123,11 @@ class MessageBuilder(_Builder):
             self.calls = [ToolCallBuilder(cast("ToolCall", c), self, i) for i, c in enumerate(message.tool_calls)]
 
     def add_call(self, call: ToolCall) -> ToolCallBuilder:
-        """Append a tool call."""
         builder = ToolCallBuilder(call, self, len(self.calls))
         self.calls.append(builder)
         return builder
 
     def build(self) -> Message:
-        """Return the message as it is now."""
         message = self.message
         changes = {} if self.metadata is self.encrypted is None else self._take_changes(message)
         if self.deltas:

@@ -44,13 +44,11 @@ class RunHistory:
         return self._view
 
     def start(self, event: RunStartedEvent) -> None:
-        """Start a run."""
         self._archive_last()
         self._is_dirty = True
         self._last = ConversationRun(run_id=event.run_id, thread_id=event.thread_id, parent_run_id=event.parent_run_id)
 
     def finish(self, event: RunFinishedEvent) -> None:
-        """Finish the open run."""
         run = self._last
         self._is_dirty = True
         if run is None or run.outcome is not None:
@@ -79,7 +77,6 @@ class RunHistory:
         self._last = replace(run, outcome="error", error=event, usage=usage)
 
     def start_call(self, call_id: str) -> None:
-        """Record that a tool call was started."""
         if self._call_status.get(call_id) != "answered":
             self._call_status[call_id] = "streaming"
             self._is_dirty = True

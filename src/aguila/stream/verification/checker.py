@@ -51,7 +51,6 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return RULE_TEXTS.get(self.rule, "")
 
     def __str__(self) -> str:
-        """Format the finding on one line."""
         where = "stream" if self.index is None else f"event {self.index}"
         kind = "" if self.event is None else f" {self.event}"
         at = f" at {self.path!r}" if self.path else ""

@@ -255,6 +255,7 @@ RULE_SECTIONS: Final[dict[str, dict[str, str]]] = {
         "ask": "An agent's question is invalid, or cannot be asked now.",
         "client-history": "A client sent a history that edits or omits messages of the thread.",
         "history": "The history was changed for the model provider.",
+        "state": "The state of the client does not fit the type that the agent has for it, and was left out.",
         "json": "The data is not JSON.",
         "langchain": "A block of a LangChain message has no form in AG-UI and was dropped.",
         "langgraph": "A value of a LangGraph state is not JSON and was not sent.",

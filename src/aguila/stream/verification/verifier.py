@@ -7,7 +7,7 @@ By default it checks the rules that a consumer must enforce. With ``producer=Tru
 producers (``producer_rules``), to test a server or to write a stream.
 
 The verifier expects streams without chunks (PROC-11) and accepts every chunk unchecked. Put a ``ChunkExpander`` in
-front of it, or call ``whole_stream.verify``, which does.
+front of it, or call ``verify``, which does.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
 )
 from aguila.protocol.legacy import MetaEvent
+from aguila.stream.chunks import ChunkExpander
 from aguila.stream.type_errors import EVENT_CLASSES, event_type_error
 from aguila.stream.verification.owners import ItemOwners
 from aguila.stream.verification.producer_rules import ProducerRules
@@ -468,3 +469,35 @@ def _describe_key(key: _ItemId) -> str:
 
 def _join_names(classes: Iterable[type[Any]]) -> str:
     return " or ".join(map(wire_name, classes))
+
+
+class Verdict(NamedTuple):
+    """The result of ``verify``."""
+
+    end: End
+    findings: list[SequenceError]
+
+
+def verify(events: Iterable[Event | MetaEvent], *, producer: bool = False, collect: bool = False) -> Verdict:
+    """Check a whole stream, chunks included, as ``Verifier`` does. Errors name the index of the event passed in.
+
+    META, a retired event, may occur anywhere. Raises ``SequenceError`` for the first violation, unless
+    ``collect=True``, and TypeError for an object that is not an event.
+    """
+    expander = ChunkExpander()
+    verifier = Verifier(producer=producer, collect=collect)
+    index = -1
+    for index, event in enumerate(events):
+        try:
+            expanded = expander.feed(event)  # type: ignore[arg-type]
+        except SequenceError as error:
+            error.index = index
+            if not collect:
+                raise
+            verifier.findings.append(error)
+            continue
+        for part in expanded:
+            verifier.index = index
+            verifier.feed(part)
+    verifier.index = index + 1
+    return Verdict(verifier.close(), verifier.findings)

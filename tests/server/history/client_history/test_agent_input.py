@@ -27,16 +27,16 @@ from aguila.protocol import (
 )
 from aguila.server.config.errors import Rejected
 from aguila.server.config.options import Settings, Trust
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.agent_input import PreparedInput, prepare_input
-from aguila.server.threads.projection import Projections
 from aguila.store import MemoryStore, Store
 
 pytestmark = pytest.mark.anyio
 
 
 async def seen(store: Store, input: Any, history: Any = "server", **options: Any) -> PreparedInput:
-    projections = Projections(store, history=history)
-    return await prepare_input(input, Settings(history=history, **options), projections=projections, scope=SCOPE)
+    threads = Threads(store, history=history)
+    return await prepare_input(input, Settings(history=history, **options), threads=threads, scope=SCOPE)
 
 
 def ids(prepared: PreparedInput) -> list[str]:
@@ -105,7 +105,7 @@ async def test_the_server_supplies_what_the_client_leaves_out(open_store: Store)
 
 async def test_a_client_that_sends_everything_gets_nothing_twice(open_store: Store) -> None:
     await two_turns(open_store)
-    held = (await Projections(open_store, history="server").load(SCOPE, THREAD)).conversation.messages
+    held = (await Threads(open_store, history="server").at(SCOPE, THREAD)).conversation.messages
     prepared = await seen(open_store, agent_input("r3", *held, user("u3")))
     assert ids(prepared) == ["u1", "a1", "u2", "a2", "u3"]
     assert prepared.notices == []
@@ -259,7 +259,7 @@ async def test_with_the_prelude_the_log_holds_the_state_that_the_agent_saw(open_
     sent = agent_input("r2", user("u2"))
     prepared = await seen(open_store, sent)
     await write_run(open_store, sent, prepared.prelude)
-    assert (await Projections(open_store).load(SCOPE, THREAD)).conversation.state == {"n": 1}
+    assert (await Threads(open_store).at(SCOPE, THREAD)).conversation.state == {"n": 1}
 
 
 # Instructions

@@ -27,8 +27,8 @@ from aguila.protocol import (
 )
 from aguila.server import Trust
 from aguila.server.config.options import Settings
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.agent_input import PreparedInput, prepare_input
-from aguila.server.threads.projection import Projections
 from aguila.store import Store
 
 Json = dict[str, Any]
@@ -50,13 +50,13 @@ def result(call_id: str, content: Any = "done", message_id: str = "t1") -> ToolM
 
 async def prepare(store: Store, input: Any, history: Any, **options: Any) -> PreparedInput:
     trust = Trust(**{"unknown_history": "drop", **options})
-    projections = Projections(store, history=history, unknown_history=trust.unknown_history)
-    return await prepare_input(input, Settings(history=history, trust=trust), projections=projections, scope=SCOPE)
+    threads = Threads(store, history=history, unknown_history=trust.unknown_history)
+    return await prepare_input(input, Settings(history=history, trust=trust), threads=threads, scope=SCOPE)
 
 
 async def held(store: Store, history: Any, **options: Any) -> list[Message]:
     options = {"unknown_history": "drop", **options}
-    return (await Projections(store, history=history, **options).load(SCOPE, THREAD)).conversation.messages
+    return (await Threads(store, history=history, **options).at(SCOPE, THREAD)).conversation.messages
 
 
 def ids(prepared: PreparedInput | list[Message]) -> list[str]:
@@ -201,23 +201,23 @@ async def test_the_form_that_a_dialect_gave_a_result_is_known(open_store: Store)
 async def test_a_snapshot_that_repeats_a_forged_message_does_not_make_it_known(open_store: Store) -> None:
     snapshot = MessagesSnapshotEvent(messages=[user("u1"), forged(), AssistantMessage(id="a1", content="Mine")])
     await write_run(open_store, agent_input("r1", user("u1"), forged()), [snapshot])
-    known = (await Projections(open_store).load(SCOPE, THREAD)).known
+    known = (await Threads(open_store).at(SCOPE, THREAD, with_known=True)).index.known
     assert (known.has(forged()), known.has(AssistantMessage(id="a1", content="Mine"))) == (False, True)
 
 
 @pytest.mark.anyio
 async def test_text_that_a_run_adds_to_a_forged_message_does_not_make_it_known(open_store: Store) -> None:
     await write_run(open_store, agent_input("r1", user("u1"), forged("a1", "Free.")), text_message("a1", " Really."))
-    view = await Projections(open_store).load(SCOPE, THREAD)
+    view = await Threads(open_store).at(SCOPE, THREAD)
     assert view.conversation.messages[1].content == "Free. Really."
-    assert not view.known.has(view.conversation.messages[1])
+    assert not view.index.known.has(view.conversation.messages[1])
 
 
 @pytest.mark.anyio
 async def test_a_message_is_known_as_each_run_left_it(open_store: Store) -> None:
     await write_run(open_store, agent_input("r1", user("u1")), text_message("a1", "One"))
     await write_run(open_store, agent_input("r2", user("u2")), text_message("a1", " and two"))
-    known = (await Projections(open_store, history="server").load(SCOPE, THREAD)).known
+    known = (await Threads(open_store, history="server").at(SCOPE, THREAD, with_known=True)).index.known
     texts = ("One", "One and two", " and two")
     assert [known.has(AssistantMessage(id="a1", content=one)) for one in texts] == [True, True, False]
 

@@ -16,7 +16,7 @@ from aguila.server.http.downloads import file_response
 from aguila.server.http.request import Request
 from aguila.server.http.uploads import receive_upload
 from aguila.server.threads.files import resolve_file
-from aguila.store import Blob, Store
+from aguila.store import FileRecord, Store, ThreadTarget
 
 pytestmark = pytest.mark.anyio
 
@@ -33,7 +33,7 @@ async def upload(
     pieces: list[bytes] | None = None,
     breaks_off: bool = False,
     count: Callable[[int], None] = lambda _: None,
-) -> Blob:
+) -> FileRecord:
     asgi = {
         "method": "POST",
         "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()],
@@ -77,7 +77,7 @@ def file_part(name: str = "cat.png", media_type: str | None = "image/png", data:
 async def test_a_body_is_a_file_of_its_content_type(open_store: Store) -> None:
     blob = await upload(open_store, PNG, {"content-type": "Image/PNG; q=1"}, query="filename=cat%C3%A4.png")
     assert (blob.media_type, blob.filename, blob.size) == ("image/png", "catä.png", len(PNG))
-    assert await open_store.blob(SCOPE, blob.blob_id) == (blob, PNG)
+    assert await open_store.file(SCOPE, blob.file_id) == (blob, PNG)
 
 
 async def test_a_body_may_be_named_by_a_content_disposition_and_has_a_type_anyway(open_store: Store) -> None:
@@ -89,7 +89,7 @@ async def test_a_form_brings_one_file(open_store: Store) -> None:
     body, headers = form(('Content-Disposition: form-data; name="note"', b"hi"), file_part())
     blob = await upload(open_store, body, headers)
     assert (blob.media_type, blob.filename) == ("image/png", "cat.png")
-    assert (await open_store.blob(SCOPE, blob.blob_id))[1] == PNG
+    assert (await open_store.file(SCOPE, blob.file_id))[1] == PNG
 
 
 async def test_a_form_may_arrive_in_any_pieces(open_store: Store) -> None:
@@ -111,7 +111,7 @@ async def test_an_empty_file_is_a_file(open_store: Store) -> None:
 async def test_the_same_file_twice_is_one_file(open_store: Store) -> None:
     headers = {"content-type": "image/png"}
     assert await upload(open_store, PNG, headers) == await upload(open_store, PNG, headers)
-    assert (await upload(open_store, PNG + b"x", headers)).blob_id != (await upload(open_store, PNG, headers)).blob_id
+    assert (await upload(open_store, PNG + b"x", headers)).file_id != (await upload(open_store, PNG, headers)).file_id
 
 
 @pytest.mark.parametrize("place", ["query", "form"])
@@ -122,8 +122,8 @@ async def test_a_file_given_to_a_thread_goes_with_it(open_store: Store, place: s
     else:
         body, headers = form(file_part(), ('Content-Disposition: form-data; name="threadId"', b"t 1"))
         blob = await upload(open_store, body, headers)
-    await open_store.delete_thread(SCOPE, "t 1")
-    assert await resolve_file(open_store, SCOPE, blob.blob_id) is None
+    await open_store.delete(SCOPE, ThreadTarget("t 1"))
+    assert await resolve_file(open_store, SCOPE, blob.file_id) is None
 
 
 @pytest.mark.parametrize(
@@ -230,13 +230,13 @@ def file_request(method: str = "GET", **headers: str) -> Request:
 
 
 def download(data: bytes, request: Request) -> tuple[int, dict[str, str], bytes]:
-    blob = Blob(blob_id="abc", media_type="image/png", filename=None, size=len(data), created_at=0.0)
+    blob = FileRecord(scope="s", file_id="abc", media_type="image/png", filename=None, size=len(data), created_at=0.0)
     status, headers, sent = file_response(blob, request)
     return status, {name.decode(): value.decode("latin-1") for name, value in headers}, data[sent.start : sent.stop]
 
 
 def answer(media_type: str, filename: str | None = None) -> dict[str, str]:
-    blob = Blob(blob_id="abc", media_type=media_type, filename=filename, size=1, created_at=0.0)
+    blob = FileRecord(scope="s", file_id="abc", media_type=media_type, filename=filename, size=1, created_at=0.0)
     status, headers, sent = file_response(blob, file_request())
     assert (status, sent) == (200, range(1))
     return {name.decode(): value.decode("latin-1") for name, value in headers}
@@ -327,12 +327,12 @@ def test_a_name_of_any_letters_is_sent_safely() -> None:
 
 async def test_a_reference_to_an_upload_of_the_scope_is_its_bytes(open_store: Store) -> None:
     blob = await upload(open_store, PNG, {"content-type": "image/png"}, query="filename=cat.png")
-    assert await resolve_file(open_store, SCOPE, blob.blob_id) == (PNG, "image/png", "cat.png")
+    assert await resolve_file(open_store, SCOPE, blob.file_id) == (PNG, "image/png", "cat.png")
 
 
 async def test_other_references_stay_unresolved(open_store: Store) -> None:
     blob = await upload(open_store, PNG, {"content-type": "image/png"})
-    assert await resolve_file(open_store, "other", blob.blob_id) is None
+    assert await resolve_file(open_store, "other", blob.file_id) is None
     for file_id in ("", "nope", "https://example.com/cat.png", "../x", "\ud83d", "\x00"):
         assert await resolve_file(open_store, SCOPE, file_id) is None
 

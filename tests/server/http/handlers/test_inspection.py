@@ -16,7 +16,7 @@ from aguila.cli.replay import Replay
 from aguila.client.recordings import RecordedEvent, RecordedRun
 from aguila.frameworks import upstream
 from aguila.server.http.access import ANONYMOUS
-from aguila.store import NewRun, SQLiteStore
+from aguila.store import NewRun, RunChange, SQLiteStore
 from aguila.store.records import RunEnd
 from aguila.stream.verification.rule_texts import RULE_TEXTS
 
@@ -32,19 +32,19 @@ def store_run(path: Path, events: list[dict[str, Any]]) -> None:
         store = SQLiteStore(path)
         await store.open()
         data = [json.dumps(event, separators=(",", ":")).encode() for event in events]
-        lease, _ = await store.begin(
+        begun = await store.begin(
             NewRun(
-                ANONYMOUS,
-                "thread",
-                "run",
+                scope=ANONYMOUS,
+                thread_id="thread",
+                run_id="run",
                 owner="test",
                 lease_seconds=30,
-                input=json.dumps(run_input(state={"n": 1})).encode(),
+                request=json.dumps(run_input(state={"n": 1})).encode(),
                 fingerprint="f",
                 events=data[:1],
             )
         )
-        await store.append(lease, data[1:], end=RunEnd(outcome="success"))
+        await store.write(begun.lease, RunChange(events=data[1:], end=RunEnd(outcome="success")))
         await store.close()
 
     asyncio.run(write())

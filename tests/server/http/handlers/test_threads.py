@@ -6,7 +6,6 @@ import json
 import random
 import re
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from aguila.codec import decode, encode
 from aguila.errors import StoreUnavailable
 from aguila.server import Limits, Quota, Request, Sends, Timing
 from aguila.server.runs import maintenance
-from aguila.store import MemoryStore, Retention, ThreadSummary
+from aguila.store import MemoryStore, Retention, ThreadFilter, ThreadPage
 from aguila.stream import Lineage
 
 
@@ -458,9 +457,9 @@ class CountingStore(MemoryStore):
 
     lists = 0
 
-    async def threads(self, scope: str, **options: Any) -> Sequence[ThreadSummary]:
-        self.lists += 1
-        return await super().threads(scope, **options)
+    async def threads(self, scope: str, filter: ThreadFilter = ThreadFilter()) -> ThreadPage:  # noqa: B008
+        self.lists += filter.limit > 0
+        return await super().threads(scope, filter)
 
 
 def test_a_list_that_has_not_changed_is_answered_with_304_without_reading_it() -> None:

@@ -155,7 +155,7 @@ async def test_a_request_for_a_run_that_is_beginning_waits_and_attaches(kind: st
         assert [call.status for call in (first, *others)] == [200] * 4
         assert all(call.types == first.types and call.types[-1] == "RUN_FINISHED" for call in others)
         assert gate.calls == 1
-        assert len(await app.store.runs("anonymous", "thread")) == 1
+        assert (await app.store.thread("anonymous", "thread")).summary.runs == 1
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])

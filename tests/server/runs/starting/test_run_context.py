@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from serving import Held, serving
@@ -12,7 +11,7 @@ from aguila import App
 from aguila.agent import RunInterrupt
 from aguila.codec.notices import Notice
 from aguila.protocol import Interrupt as Question
-from aguila.store import InterruptRecord, MemoryStore
+from aguila.store import MemoryStore, Want
 
 SYSTEM = {"id": "s", "role": "system", "content": "Obey me."}
 
@@ -22,9 +21,9 @@ class Counted(MemoryStore):
 
     asked = 0
 
-    async def interrupts(self, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
-        self.asked += 1
-        return await super().interrupts(scope, thread_id)
+    async def thread(self, scope: str, thread_id: str, want: Want = Want()) -> Any:  # noqa: B008 - frozen
+        self.asked += want.interrupts
+        return await super().thread(scope, thread_id, want)
 
 
 async def hello(run: Any) -> Any:

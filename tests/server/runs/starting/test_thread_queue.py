@@ -21,7 +21,7 @@ from aguila.server import Limits
 from aguila.server.config.errors import Disconnected
 from aguila.server.runs.start_request import StartRequest
 from aguila.server.runs.turns import Turns
-from aguila.store import MemoryStore
+from aguila.store import MemoryStore, Want
 
 pytestmark = pytest.mark.anyio
 
@@ -296,9 +296,10 @@ class PausingStore(MemoryStore):
         if self.is_armed and call == self._call:
             await self.gate.wait()
 
-    async def interrupts(self, scope: str, thread_id: str) -> Any:
-        await self._pause("interrupts")
-        return await super().interrupts(scope, thread_id)
+    async def thread(self, scope: str, thread_id: str, want: Want = Want()) -> Any:  # noqa: B008 - frozen
+        if want.interrupts:
+            await self._pause("interrupts")
+        return await super().thread(scope, thread_id, want)
 
     async def begin(self, *arguments: Any, **options: Any) -> Any:
         await self._pause("begin")

@@ -1,18 +1,44 @@
-"""CopilotKit's runtime contract (1.75, mode "sse"), so that a CopilotKit page needs no Node process.
+"""CopilotKit's runtime contract (1.75, mode "sse") as a front end, so that a CopilotKit page needs no Node process.
 
 ``routes`` has the routes and their handlers, ``envelope`` the single endpoint, ``documents`` the JSON that the page
-reads, ``front_end`` the path of the routes.
+reads.
 """
 
-from typing import Any, Final
+from __future__ import annotations
 
-from aguila.server.frontends.copilotkit.front_end import CopilotKit
+from collections.abc import Sequence
+from typing import Final
 
-__all__ = ["APP_OPTIONS", "CopilotKit"]
+from starlette.routing import BaseRoute
 
-APP_OPTIONS: Final[dict[str, Any]] = {
-    "copilotkit": True,
-    "langgraph_interrupts": True,
-    "capabilities": {"custom": {"a2ui": True}},
-}
-"""What an app needs to serve CopilotKit pages: the routes, interrupts for ``useLangGraphInterrupt``, A2UI."""
+from aguila.server.config.errors import Rejected
+from aguila.server.frontends.copilotkit.errors import describe_error
+from aguila.server.frontends.copilotkit.routes import ROUTES
+from aguila.server.http.front_end import FrontEnd
+
+DEFAULT_PATH: Final = "/copilotkit"
+
+_APP_ROUTES: Final = frozenset({"agents", "capabilities", "connect", "files", "healthz", "readyz", "threads"})
+
+
+class CopilotKit(FrontEnd):
+    """CopilotKit's routes below a path: ``True`` is ``/copilotkit``.
+
+    Raises ``ValueError`` for a path that collides with the routes of the app.
+    """
+
+    def __init__(self, path: str | bool) -> None:
+        text = DEFAULT_PATH if path is True else path
+        parts = text.strip("/").split("/") if isinstance(text, str) else []
+        if not isinstance(text, str) or not text.startswith("/") or any(part in ("", ".", "..") for part in parts):
+            raise ValueError(f'copilotkit must be True or a path such as "/api/copilotkit", not {path!r}')
+        if parts[0] in _APP_ROUTES:
+            raise ValueError(f"copilotkit={text!r} is below a route of the app; choose another path")
+        self.path = "/" + "/".join(parts)
+
+    @property
+    def routes(self) -> Sequence[BaseRoute]:
+        return ROUTES
+
+    def describe_error(self, refusal: Rejected) -> tuple[int, bytes] | None:
+        return describe_error(refusal)

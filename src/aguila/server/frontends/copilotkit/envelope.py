@@ -117,7 +117,6 @@ class ReceivedBody:
         self._receive = receive
 
     async def __call__(self) -> Message:
-        """Return the next message."""
         if self._body is None:
             return await self._receive()
         body, self._body = self._body, None

@@ -6,17 +6,19 @@ from collections.abc import Iterable
 from typing import Any, Final
 from urllib.parse import unquote
 
+import msgspec
 from msgspec import UNSET
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.sse import SSEEncoder
 from aguila.errors import NotFound, ThreadBusy
+from aguila.protocol import replace
 from aguila.server.frontends.copilotkit import documents
 from aguila.server.frontends.copilotkit.envelope import ReceivedBody, open_envelope
 from aguila.server.frontends.copilotkit.errors import CopilotKitRejected
-from aguila.server.frontends.copilotkit.suggestions import is_suggestion
 from aguila.server.http import run_routes, thread_routes
 from aguila.server.http.body import read_body, read_input, read_object
 from aguila.server.http.request import Request
@@ -24,10 +26,12 @@ from aguila.server.http.responses import PIECE, BufferedResponse, Response, docu
 from aguila.server.http.routes import Endpoint, encode_segments, route
 from aguila.server.http.service import Service
 from aguila.server.runs.repeated import latest_derived
-from aguila.server.threads.projection import Projection
-from aguila.store import RunRecord, Store
+from aguila.server.threads.view import View
+from aguila.store import RunRecord, Store, ThreadFilter, ThreadTarget, Want
 
 _PAGE: Final = 200
+
+_SUGGEST_TOOL: Final = "copilotkitSuggest"
 
 _HELD_EVENTS: Final = 4 * PIECE
 """Bytes that are counted for a reader of the log: those of a usual batch, which is sent whole."""
@@ -59,7 +63,34 @@ async def run(service: Service, request: Request) -> Response:
     data = await read_body(request, service.limits.body)
     request.reservation.release()  # the body is read again
     request.receive = ReceivedBody(data, request.receive)
-    return await run_routes.start_run(service, request, is_stored=not is_suggestion(data))
+    return await run_routes.start_run(service, request, is_stored=not _is_suggestion(data))
+
+
+class _Function(msgspec.Struct):
+    name: str
+
+
+class _ToolChoice(msgspec.Struct):
+    function: _Function
+
+
+class _ForwardedProps(msgspec.Struct, rename="camel"):
+    tool_choice: _ToolChoice
+
+
+class _Input(msgspec.Struct, rename="camel"):
+    forwarded_props: _ForwardedProps
+
+
+def _is_suggestion(body: bytes) -> bool:
+    """Return whether a RunAgentInput asks for suggestions: then CopilotKit forces the choice of its own tool."""
+    if _SUGGEST_TOOL.encode() not in body:
+        return False
+    try:
+        found = decode_json(body, _Input)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False  # there is no such choice, or decoding the input reports the error
+    return found.forwarded_props.tool_choice.function.name == _SUGGEST_TOOL
 
 
 async def suggest(service: Service, request: Request) -> Response:
@@ -73,7 +104,7 @@ async def connect(service: Service, request: Request) -> Response:
     _select_agent(service, request)
     input, _ = await read_input(service, request)  # noqa: A001 - the protocol's word for it
     try:
-        is_known = (await service.store.thread(request.caller.scope, input.thread_id)).agent == request.agent
+        is_known = (await service.store.thread(request.caller.scope, input.thread_id)).summary.agent == request.agent
     except NotFound:
         is_known = False
     if not is_known:
@@ -106,11 +137,11 @@ async def _stop(service: Service, request: Request, thread_id: str, run_id: str 
     """Cancel the running run of a thread, if it is ``run_id`` or was derived from it. Return whether there was one."""
     runs, scope = service.runs, request.caller.scope
     try:
-        if (await service.store.thread(scope, thread_id)).agent != request.agent:
+        if (await service.store.thread(scope, thread_id)).summary.agent != request.agent:
             return False
         if run_id is not None and await runs.withdraw(scope, thread_id, run_id):
             return True
-        summary = await service.store.thread(scope, thread_id)
+        summary = (await service.store.thread(scope, thread_id)).summary
         if summary.running is None:
             return False
         if run_id not in (None, summary.running):
@@ -182,12 +213,12 @@ async def delete_thread(service: Service, request: Request) -> Response:
 async def clear_threads(service: Service, request: Request) -> Response:
     """``POST /threads/clear``: delete the idle threads of the scope; with ``agentId``, those of this agent."""
     _, agent = await _body_and_agent(service, request)
-    before: int | None = None
-    while found := await service.store.threads(request.caller.scope, limit=_PAGE, before=before, agent=agent):
-        before = found[-1].position
+    wanted = ThreadFilter(limit=_PAGE, agent=agent)
+    while found := (await service.store.threads(request.caller.scope, wanted)).threads:
+        wanted = replace(wanted, before=found[-1].position)
         for one in found:
             try:
-                await service.store.delete_thread(request.caller.scope, one.thread_id)
+                await service.store.delete(request.caller.scope, ThreadTarget(one.thread_id))
             except (NotFound, ThreadBusy):
                 continue
     return BufferedResponse(status=204)
@@ -199,11 +230,11 @@ async def _check_query_agent(service: Service, request: Request) -> None:
     await service.check_agent(request, request.ids[0])
 
 
-async def _load_view(service: Service, request: Request) -> Projection | None:
+async def _load_view(service: Service, request: Request) -> View | None:
     """Return the thread; None if it does not exist, which is normal for a new thread."""
     try:
         await _check_query_agent(service, request)
-        return await service.runs.projections.load(request.caller.scope, request.ids[0])
+        return await service.runs.threads.at(request.caller.scope, request.ids[0])
     except NotFound:
         return None
 
@@ -230,7 +261,11 @@ async def list_events(service: Service, request: Request) -> Response:
         await _check_query_agent(service, request)
     except NotFound:
         return EventList(service.store, [])
-    found = EventList(service.store, await service.store.runs(request.caller.scope, thread_id))
+    try:
+        runs = (await service.store.thread(request.caller.scope, thread_id, Want(runs=True))).runs
+    except NotFound:
+        runs = ()
+    found = EventList(service.store, runs)
     return service.unsent.hold(found, _HELD_EVENTS)
 
 
@@ -242,7 +277,6 @@ class EventList:
         self._runs = list(runs)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send the document."""
         headers = [
             (b"content-type", b"application/json"),
             (b"cache-control", b"no-store"),
@@ -255,7 +289,7 @@ class EventList:
             tenant, thread_id = self._runs[0].scope, self._runs[0].thread_id
             while after < last:
                 # One batch at a time: a reader that stalls holds no more.
-                batches = await self._store.read(tenant, thread_id, after, until=last, limit=1)
+                batches = (await self._store.read(tenant, thread_id, after, until=last, limit=1)).batches
                 if not batches:
                     break
                 for batch in batches:

@@ -81,11 +81,9 @@ class PageFiles(FrontEnd):
 
     @property
     def routes(self) -> Sequence[BaseRoute]:
-        """See ``FrontEnd``."""
         return (route("/_page/{name}", {"GET": self._send_asset}, is_public=True),)
 
     def root(self, request: Request) -> Endpoint | None:
-        """See ``FrontEnd``."""
         if request.method not in ("GET", "HEAD") or not _wants_html(request):
             return None
         return Endpoint({"GET": self._send_shell}, is_public=True)

@@ -1,7 +1,5 @@
 """Additions to the protocol for TanStack AI's client."""
 
-from typing import Any, Final
-
 from aguila.server.frontends.tanstack.events import TanStackFraming
 from aguila.server.frontends.tanstack.history import restore_request
 from aguila.server.frontends.tanstack.routes import find_root
@@ -13,11 +11,6 @@ from aguila.server.runs.runs import Runs
 from aguila.server.runs.start_request import StartRequest
 from aguila.store import RunRecord
 
-__all__ = ["APP_OPTIONS", "TanStack"]
-
-APP_OPTIONS: Final[dict[str, Any]] = {"history": "server"}
-"""What an app needs to serve TanStack AI pages: its client sends the messages of an answer back as one."""
-
 
 class TanStack(FrontEnd):
     """TanStack AI's client: it declares no protocol version, and names its run in a header."""
@@ -26,13 +19,10 @@ class TanStack(FrontEnd):
     parameter = "offset"
 
     def root(self, request: Request) -> Endpoint | None:
-        """See ``FrontEnd``."""
         return find_root(request)
 
     async def translate(self, start: StartRequest, request: Request, runs: Runs) -> StartRequest | RunRecord:
-        """See ``FrontEnd``."""
-        return start if start.input.protocol_version is not None else await restore_request(start, runs.projections)
+        return start if start.input.protocol_version is not None else await restore_request(start, runs.threads)
 
     def frame(self, request: Request, declared: str | None) -> Framing | None:
-        """See ``FrontEnd``."""
         return TanStackFraming() if declared is None else None

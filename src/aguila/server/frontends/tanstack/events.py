@@ -72,12 +72,10 @@ class TanStackFraming(SSEFraming):
         """Number and token of the event before the next one: an added event has its cursor."""
 
     def observe(self, batch: Batch) -> None:
-        """See ``Framing``."""
         self.adapter.observe(batch.events)
         self.before = (batch.last, batch.token)
 
     def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
-        """See ``Framing``."""
         events = self.rename_stored(events)
         if any(event.startswith(_ADAPTED) for event in events):
             body = b"".join([self._one(number, event, token) for number, event in enumerate(events, first)])
@@ -87,18 +85,15 @@ class TanStackFraming(SSEFraming):
         return body
 
     def frame_large(self, number: int, event: bytes, token: str) -> tuple[bytes, ...]:
-        """See ``Framing``."""
         if event.startswith(_ADAPTED):
             return (self.frame_batch(number, [event], token),)
         self.before = (number, token)
         return super().frame_large(number, event, token)
 
     def frame_events(self, events: Sequence[Event], cursor: str | None = None) -> bytes:
-        """See ``Framing``."""
         return super().frame_events([one for event in events for one in self.adapter.expand(event)], cursor)
 
     def frame_pieces(self, events: Sequence[Event], cursor: str | None = None) -> Iterator[bytes]:
-        """See ``Framing``."""
         return super().frame_pieces([one for event in events for one in self.adapter.expand(event)], cursor)
 
     def _one(self, number: int, data: bytes, token: str) -> bytes:

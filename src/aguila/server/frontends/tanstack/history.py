@@ -17,10 +17,10 @@ from aguila.errors import NotFound
 from aguila.offload import offload
 from aguila.protocol import AssistantMessage, Message, ReasoningMessage, ToolCall, ToolMessage, UserMessage
 from aguila.server.runs.start_request import StartRequest
-from aguila.server.threads.projection import Projections
+from aguila.server.threads.cache import Threads
 
 
-async def restore_request(request: StartRequest, projections: Projections) -> StartRequest:
+async def restore_request(request: StartRequest, threads: Threads) -> StartRequest:
     """Replace regrouped messages of a start request by the thread's own.
 
     The request keeps its fingerprint, so that the same request finds its run again.
@@ -28,7 +28,7 @@ async def restore_request(request: StartRequest, projections: Projections) -> St
     request = request.with_fingerprint()
     given = request.input
     try:
-        view = await projections.load(request.scope, given.thread_id, given.parent_run_id)
+        view = await threads.at(request.scope, given.thread_id, given.parent_run_id)
     except NotFound:
         return request
     messages = restore_messages(given.messages, view.conversation.messages)

@@ -29,6 +29,7 @@ from aguila.server.http.routes import Endpoint
 from aguila.server.http.run_routes import stream_run
 from aguila.server.http.service import Service
 from aguila.server.threads.interrupts.plan import find_open_interrupts
+from aguila.store import RunKey, ThreadFilter
 
 _MAX_PAGE = 1_000
 
@@ -52,7 +53,7 @@ async def _hydrate(service: Service, request: Request) -> Response:
     await service.check_agent(request, thread_id)
     runs = service.runs
     try:
-        view = await runs.projections.load(request.caller.scope, thread_id)
+        view = await runs.threads.at(request.caller.scope, thread_id)
     except NotFound:  # a new chat hydrates too
         return json_response(_build_hydration([], None, None, []))
     messages: Sequence[Message] = view.conversation.messages
@@ -60,7 +61,7 @@ async def _hydrate(service: Service, request: Request) -> Response:
     interrupts: Sequence[Interrupt] = []
     if view.is_running:
         active = view.tip
-        messages = await runs.projections.load_initial_messages(request.caller.scope, thread_id, str(view.tip))
+        messages = view.initial_messages
     else:
         interrupts = await find_open_interrupts(service.store, request.caller.scope, view)
         interrupted = view.tip
@@ -108,11 +109,12 @@ async def _join(service: Service, request: Request) -> Response:
         raise Rejected(422, "bad_offset", "offset must be -1: a run is joined from its first event", "/offset")
     thread_id = request.query.get("threadId")
     if thread_id is None:
-        thread_id = await service.store.run_thread(request.caller.scope, run_id)
+        found = (await service.store.threads(request.caller.scope, ThreadFilter(run_id=run_id, limit=1))).threads
+        thread_id = found[0].thread_id if found else None
     if thread_id is None:
         raise NotFound(f"no run {run_id!r} in the most recently updated threads; add ?threadId=")
     await service.check_agent(request, thread_id)
-    record = await service.store.run(request.caller.scope, thread_id, run_id)
+    record = await service.store.run(RunKey(request.caller.scope, thread_id, run_id))
     after = await read_cursor(service, request, thread_id)
     framing = select_framing(service, request, request.query.get("protocolVersion"), thread_id, run_id)
     return await stream_run(service, request, record, after, framing=framing)

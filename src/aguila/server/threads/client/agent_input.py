@@ -42,14 +42,15 @@ from aguila.offload import is_large, offload
 from aguila.protocol import PROTOCOL_VERSION, Event, Message, RunAgentInput, State, StateSnapshotEvent, replace
 from aguila.server.config.errors import Rejected
 from aguila.server.config.options import HistoryMode, Settings
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.known_messages import KnownMessages, remove_calls, remove_unknown
 from aguila.server.threads.client.media_filter import check_new_media, has_parts, leave_out_media
 from aguila.server.threads.client.merge import INSTRUCTING_ROLES
 from aguila.server.threads.client.message_ids import assign_ids, has_placeholder_ids
 from aguila.server.threads.client.other_branches import select_messages
 from aguila.server.threads.client.tool_results import NO_CALLS, restore_server_results
-from aguila.server.threads.projection import Projection, Projections
-from aguila.store import Store
+from aguila.server.threads.view import View
+from aguila.store import RunKey, Store
 from aguila.stream.json_values import json_equal
 from aguila.stream.message_equality import is_same_message
 
@@ -74,7 +75,7 @@ async def prepare_input(
     input: RunAgentInput,  # noqa: A002 - the protocol's word for it
     settings: Settings,
     *,
-    projections: Projections,
+    threads: Threads,
     scope: str,
     inferred_parent: str | None = None,
 ) -> PreparedInput:
@@ -83,11 +84,11 @@ async def prepare_input(
     ``inferred_parent`` is the parent run of a request that names none (``cut_history``).
     Raises ``Rejected`` as ``check_parent`` and ``check_new_media`` do, and ``StoreUnavailable``.
     """
-    notices = await check_parent(input, projections.store, scope) if input.parent_run_id is not None else []
-    view: Projection | None = None
+    notices = await check_parent(input, threads.store, scope) if input.parent_run_id is not None else []
+    view: View | None = None
     if _needs_log(input, settings):
         parent = input.parent_run_id if inferred_parent is None else inferred_parent
-        view = await projections.load_before(
+        view = await threads.before(
             scope, input.thread_id, input.run_id, parent, with_known=settings.trust.unknown_history == "drop"
         )
     prepared = build_agent_input(input, view, settings, is_cut=inferred_parent is not None)
@@ -118,7 +119,7 @@ async def check_parent(input: RunAgentInput, store: Store, scope: str) -> list[N
     if input.parent_run_id in (None, input.run_id):  # a run that names itself continues no run
         return []
     try:
-        await store.run(scope, input.thread_id, input.parent_run_id)
+        await store.run(RunKey(scope, input.thread_id, input.parent_run_id))
     except NotFound:
         message = f"parentRunId {input.parent_run_id!r} is not a run of this thread"
     else:
@@ -160,7 +161,7 @@ def has_instructions(messages: Iterable[Message]) -> bool:
 
 def build_agent_input(
     input: RunAgentInput,  # noqa: A002
-    view: Projection | None,
+    view: View | None,
     settings: Settings,
     *,
     is_cut: bool = False,
@@ -213,7 +214,7 @@ def build_agent_input(
 
 def _leave_out_others(
     input: RunAgentInput,  # noqa: A002
-    view: Projection,
+    view: View,
     known: dict[str, Message],
     notices: list[Notice],
 ) -> RunAgentInput:
@@ -222,7 +223,7 @@ def _leave_out_others(
     selected = select_messages(
         input.messages,
         known.__contains__,
-        view.first_runs,
+        view.index.first_runs,
         {input.run_id, *(str(run.run_id) for run in conversation.runs)},
         lambda: {call.id for call in conversation.pending_tool_calls},
     )
@@ -249,7 +250,7 @@ def _undo_translation(
     ]
 
 
-def _choose_state(input: RunAgentInput, view: Projection | None, history: HistoryMode) -> State:  # noqa: A002
+def _choose_state(input: RunAgentInput, view: View | None, history: HistoryMode) -> State:  # noqa: A002
     """Return the state that the agent starts with: the client's or the thread's."""
     if view is None or not (history == "server" or input.resume):
         return input.state
@@ -297,10 +298,10 @@ def _limit_state(state: State, held: State, keys: Collection[str], notices: list
 
 
 def _remove_unknown(
-    messages: Sequence[Message], view: Projection | None, in_thread: Collection[str], notices: list[Notice]
+    messages: Sequence[Message], view: View | None, in_thread: Collection[str], notices: list[Notice]
 ) -> Sequence[Message]:
     """Remove assistant and tool messages that no run has sent, each call together with its result."""
-    selected = remove_unknown(messages, KnownMessages() if view is None else view.known, in_thread.__contains__)
+    selected = remove_unknown(messages, KnownMessages() if view is None else view.index.known, in_thread.__contains__)
     if not selected.removed:
         return messages
     text = "assistant and tool messages of the client are removed, because the log does not have them: "
@@ -345,7 +346,7 @@ def _duplicate_ids_notice(messages: Sequence[Message]) -> Notice:
 
 
 def _remove_instructions(
-    messages: Iterable[Message], known: dict[str, Message], view: Projection | None, notices: list[Notice]
+    messages: Iterable[Message], known: dict[str, Message], view: View | None, notices: list[Notice]
 ) -> list[Message]:
     """Remove system and developer messages of clients. The agent's own ones get their own content."""
     from_clients: frozenset[str] = frozenset() if view is None else view.client_instructions

@@ -25,7 +25,7 @@ from aguila.protocol import AssistantMessage, Message, RunAgentInput
 from aguila.server.threads.client.message_ids import assign_ids
 
 if TYPE_CHECKING:
-    from aguila.server.threads.projection import Projection
+    from aguila.server.threads.view import View
     from aguila.stream.lineage import RunNode
 
 
@@ -43,13 +43,13 @@ def _is_sent_back(message: Message) -> bool:
     return message.role == "user"
 
 
-def infer_parent(input: RunAgentInput, latest: Projection, waited_for: str | None = None) -> str | None:  # noqa: A002
+def infer_parent(input: RunAgentInput, latest: View, waited_for: str | None = None) -> str | None:  # noqa: A002
     """Return the run that a request without ``parentRunId`` continues.
 
     ``latest`` is the thread along the branch of its latest run. ``waited_for`` is the first run that had not ended when
     the request came. Return None for the latest run, and the request's own run id if it continues no run.
     """
-    conversation, tree = latest.conversation, latest.tree
+    conversation, tree = latest.conversation, latest.index.tree
     messages = assign_ids(input, conversation.messages).messages
     end = find_end(conversation.messages)
     if end is None or any(message.id == end for message in messages):
@@ -61,7 +61,7 @@ def infer_parent(input: RunAgentInput, latest: Projection, waited_for: str | Non
     last: str | None = None
     for message in messages:
         if message.role in ("user", "assistant"):
-            if latest.first_runs.find(message.id) is not None:
+            if latest.index.first_runs.find(message.id) is not None:
                 last = message.id
             elif last is not None and message.role == "assistant":
                 return None
@@ -75,13 +75,13 @@ def infer_parent(input: RunAgentInput, latest: Projection, waited_for: str | Non
     return input.run_id if parent is None else parent.run_id
 
 
-def _find_parent(message_id: str, latest: Projection) -> RunNode | None:
+def _find_parent(message_id: str, latest: View) -> RunNode | None:
     """Return the latest run that ended with a message; else the run before the one that brought it."""
-    for node in reversed(latest.tree.nodes):
-        if latest.run_ends.get(node.run_id) == message_id:
+    for node in reversed(latest.index.tree.nodes):
+        if latest.index.ends.get(node.run_id) == message_id:
             return node
-    first = latest.first_runs.find(message_id)
-    return None if first is None else latest.tree[first].parent
+    first = latest.index.first_runs.find(message_id)
+    return None if first is None else latest.index.tree[first].parent
 
 
 class ThreadEnd(msgspec.Struct, frozen=True):

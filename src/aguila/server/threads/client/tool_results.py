@@ -33,50 +33,30 @@ class ServerCalls(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: frozenset[str] = frozenset()
 
 
-class ServerCallChanges(msgspec.Struct, frozen=True, kw_only=True):
-    """The changes of a run in the ``ServerCalls`` of its thread. A call without results has lost them."""
-
-    results: Mapping[str, Mapping[str, ToolMessage]]
-    interrupted: Sequence[str]
-    uninterrupted: Sequence[str]
-
-
 NO_CALLS: Final = ServerCalls()
-_NO_CHANGES: Final = ServerCallChanges(results={}, interrupted=(), uninterrupted=())
 
 
 class ServerCallTracker:
-    """Follows the events of runs to find the tool calls whose results come from the server."""
+    """Follows the events of a run to find what it changes in the ``ServerCalls`` of its thread."""
 
-    __slots__ = ("_changed", "_interrupted", "_is_shared", "_results", "_start_interrupted")
+    __slots__ = ("_changed", "_interrupted", "_start")
 
-    def __init__(self, start: ServerCalls = NO_CALLS) -> None:
-        self._results: dict[str, dict[str, ToolMessage]] = dict(start.results)
+    def __init__(self, start: ServerCalls) -> None:
+        self._start = start
+        self._changed: dict[str, dict[str, ToolMessage]] = {}
         self._interrupted = start.interrupted
-        self._is_shared = False
 
-    def start_run(self) -> None:
-        """Note the changes from here on. Call it before the events of a run."""
-        self._changed: dict[str, None] = {}
-        self._start_interrupted = self._interrupted
+    def results(self) -> Mapping[str, Mapping[str, ToolMessage]]:
+        """Return the results of the calls that the run changed; none if they were withdrawn."""
+        return self._changed
 
-    def changes(self) -> ServerCallChanges:
-        """Return the changes of the run."""
-        before, now = self._start_interrupted, self._interrupted
-        if not self._changed and before is now:
-            return _NO_CHANGES
-        return ServerCallChanges(
-            results={call_id: self._results.get(call_id, {}) for call_id in self._changed},
-            interrupted=sorted(now - before),
-            uninterrupted=sorted(before - now),
-        )
+    def interrupted(self) -> list[str]:
+        """Return the calls that an interrupt asks about since the run."""
+        return sorted(self._interrupted - self._start.interrupted)
 
-    def calls(self) -> ServerCalls:
-        """Return the calls so far, as a value that later events do not change."""
-        if not (self._results or self._interrupted):
-            return NO_CALLS
-        self._is_shared = True
-        return ServerCalls(results=self._results, interrupted=self._interrupted)
+    def uninterrupted(self) -> list[str]:
+        """Return the calls that an interrupt asked about before the run."""
+        return sorted(self._start.interrupted - self._interrupted)
 
     def on_call_started(self, call_id: str) -> None:
         """Forget the question about a call that starts again: now it may be left to the front end."""
@@ -92,18 +72,18 @@ class ServerCallTracker:
             subagent_run_id=event.subagent_run_id,
             metadata=event.metadata,
         )
-        self._set(event.tool_call_id, {**self._results.get(event.tool_call_id, {}), event.message_id: result})
+        self._changed[event.tool_call_id] = {**self._results_of(event.tool_call_id), event.message_id: result}
 
     def on_encrypted_value(self, call_id: str, event: ReasoningEncryptedValueEvent) -> None:
         """Add an encrypted value to the result of a call, so that a client that sends it back has not edited it."""
-        results = self._results.get(call_id, {})
+        results = self._results_of(call_id)
         if event.entity_id in results:
             changed = replace(
                 results[event.entity_id],
                 encrypted_value=event.encrypted_value,
                 encrypted_value_type=event.encrypted_value_type,
             )
-            self._set(call_id, {**results, event.entity_id: changed})
+            self._changed[call_id] = {**results, event.entity_id: changed}
 
     def on_interrupts(self, interrupts: Sequence[Interrupt]) -> None:
         """Add the calls that the interrupts at the end of a run ask about."""
@@ -113,19 +93,13 @@ class ServerCallTracker:
     def on_messages_snapshot(self, messages: Sequence[Message]) -> None:
         """Take the results from a snapshot: it may change a result or, by omitting it, withdraw it."""
         stated = {message.id: message for message in messages if isinstance(message, ToolMessage)}
-        for call_id, results in list(self._results.items()):
+        for call_id, results in {**self._start.results, **self._changed}.items():
             if any(stated.get(message_id) is not result for message_id, result in results.items()):
-                self._set(call_id, {message_id: stated[message_id] for message_id in results if message_id in stated})
+                self._changed[call_id] = {one: stated[one] for one in results if one in stated}
 
-    def _set(self, call_id: str, results: dict[str, ToolMessage]) -> None:
-        if self._is_shared:
-            self._results = dict(self._results)
-            self._is_shared = False
-        self._changed[call_id] = None
-        if results:
-            self._results[call_id] = results
-        else:
-            self._results.pop(call_id, None)
+    def _results_of(self, call_id: str) -> dict[str, ToolMessage]:
+        found = self._changed.get(call_id)
+        return self._start.results.get(call_id, {}) if found is None else found
 
 
 class RestoredResults(msgspec.Struct, frozen=True, kw_only=True):

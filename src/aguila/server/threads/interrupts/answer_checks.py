@@ -35,7 +35,7 @@ from aguila.protocol import Interrupt, ResumeEntry
 from aguila.server.config.errors import Rejected
 from aguila.server.threads.interrupts.records import is_replayed
 from aguila.server.threads.interrupts.resume_chain import PastAnswers
-from aguila.store import InterruptRecord, Store
+from aguila.store import InterruptRecord, Store, ThreadFilter
 from aguila.stream.conversation import ConversationRun
 from aguila.stream.json_values import json_equal
 
@@ -108,7 +108,8 @@ class AnswerChecker:
         if not unknown:
             return
         for interrupt_id, index in islice(unknown.items(), MAX_FOREIGN_LOOKUPS):
-            if await store.interrupt_thread(scope, interrupt_id) not in (None, thread_id):
+            found = await store.threads(scope, ThreadFilter(interrupt_id=interrupt_id, limit=1))
+            if found.threads and found.threads[0].thread_id != thread_id:
                 message = f"interrupt {interrupt_id!r} was raised on another thread; answer it there"
                 raise Rejected(422, "interrupt_foreign", message, f"/resume/{index}")
         message = f"answers to unknown interrupts are ignored: {list_ids(list(unknown))}"

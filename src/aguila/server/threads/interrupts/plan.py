@@ -11,19 +11,23 @@ same plan only one begins.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from aguila.agent.context import Replay
 from aguila.codec.notices import Notice, list_ids
+from aguila.errors import NotFound
 from aguila.protocol import Interrupt, RunAgentInput, replace
 from aguila.server.config.options import Settings
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.agent_input import build_agent_input
 from aguila.server.threads.client.media_filter import leave_out_media
 from aguila.server.threads.interrupts.answer_checks import AnswerChecker, reject_duplicates
 from aguila.server.threads.interrupts.records import is_replayed
 from aguila.server.threads.interrupts.resume_chain import FailedAttempts, ResumeChain, find_continued, run_id_of
-from aguila.server.threads.projection import Projection, Projections
-from aguila.store import InterruptRecord, Store
+from aguila.server.threads.view import View
+from aguila.store import InterruptRecord, Store, Want
 from aguila.stream.conversation import ConversationRun
 from aguila.stream.json_values import json_equal
 
@@ -57,11 +61,19 @@ def plan_without_answers(input: RunAgentInput) -> ResumePlan:  # noqa: A002 - th
     return ResumePlan(root_run_id=input.run_id)
 
 
-async def find_open_interrupts(store: Store, scope: str, view: Projection) -> list[Interrupt]:
+async def load_interrupts(store: Store, scope: str, thread_id: str) -> Sequence[InterruptRecord]:
+    """Return all interrupts of a thread; none if it does not exist."""
+    try:
+        return (await store.thread(scope, thread_id, Want(interrupts=True))).interrupts
+    except NotFound:
+        return ()
+
+
+async def find_open_interrupts(store: Store, scope: str, view: View) -> list[Interrupt]:
     """Return the open interrupts at the end of a view. Those of other branches are left out."""
     if not view.conversation.interrupts:
         return []
-    records = await store.interrupts(scope, view.thread_id)
+    records = await load_interrupts(store, scope, view.thread_id)
     open_ids = {record.interrupt_id for record in records if record.status == "open"}
     return [interrupt for interrupt in view.conversation.interrupts if interrupt.id in open_ids]
 
@@ -72,7 +84,7 @@ async def plan_resume(
     *,
     store: Store,
     scope: str,
-    projections: Projections,
+    threads: Threads,
     now: float,
     inferred_parent: str | None = None,
 ) -> ResumePlan:
@@ -84,9 +96,9 @@ async def plan_resume(
     entries = input.resume or []
     reject_duplicates(entries)
     thread_id = input.thread_id
-    if not entries and all(record.status != "open" for record in await store.interrupts(scope, thread_id)):
-        return plan_without_answers(input)  # the common case: it needs no projection
-    branch = await _load_branch(input, inferred_parent, store, scope, projections)
+    if not entries and all(record.status != "open" for record in await load_interrupts(store, scope, thread_id)):
+        return plan_without_answers(input)  # the common case: it needs no view
+    branch = await _load_branch(input, inferred_parent, store, scope, threads)
     runs = branch.runs
     continued = find_continued(runs, len(runs))
     chain = ResumeChain(store, scope, thread_id, runs, branch.replayed)
@@ -119,7 +131,7 @@ async def plan_resume(
     answers = past.answers | {entry.interrupt_id: entry for entry in entries if entry.interrupt_id in checker.claims}
     before = None
     if past.root > 0:
-        before = await projections.load(scope, thread_id, runs[past.root - 1].run_id, with_known=True)
+        before = await threads.at(scope, thread_id, runs[past.root - 1].run_id, with_known=True)
     root_input, is_cut = await chain.load_root(past.root)
     seen = build_agent_input(root_input, before, settings, is_cut=is_cut)
     used = checker.used
@@ -142,7 +154,7 @@ async def plan_resume(
 class _Branch(msgspec.Struct, frozen=True, kw_only=True):
     """The thread branch that a request continues."""
 
-    view: Projection | None
+    view: View | None
     records: dict[str, InterruptRecord]
     """All interrupts of the thread, by id."""
     replayed: set[str]
@@ -166,12 +178,12 @@ async def _load_branch(
     inferred_parent: str | None,
     store: Store,
     scope: str,
-    projections: Projections,
+    threads: Threads,
 ) -> _Branch:
     parent = input.parent_run_id if inferred_parent is None else inferred_parent
-    view = await projections.load_before(scope, input.thread_id, input.run_id, parent)
+    view = await threads.before(scope, input.thread_id, input.run_id, parent)
     # Read after the view, so that there is a record of every interrupt in it.
-    records = await store.interrupts(scope, input.thread_id)
+    records = await load_interrupts(store, scope, input.thread_id)
     return _Branch(
         view=view,
         records={record.interrupt_id: record for record in records},
@@ -179,7 +191,7 @@ async def _load_branch(
     )
 
 
-def _replay_notices(input: RunAgentInput, view: Projection | None) -> list[Notice]:  # noqa: A002
+def _replay_notices(input: RunAgentInput, view: View | None) -> list[Notice]:  # noqa: A002
     """Report messages and state of the answering request that a replayed agent does not get (INT-11)."""
     if view is None:
         return []

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence, Set
 import msgspec
 
 from aguila.protocol import ResumeEntry, RunAgentInput
-from aguila.server.threads.stored_input import load_input
-from aguila.store import InterruptRecord, Store
+from aguila.server.threads.requests import load_request
+from aguila.store import InterruptRecord, RunKey, Store
 from aguila.stream.conversation import ConversationRun
 
 
@@ -73,7 +73,7 @@ class ResumeChain:
     async def load_root(self, at: int) -> tuple[RunAgentInput, bool]:
         """Load the input of the run at an index, and whether its parent was inferred (``cut_history``)."""
         sent = await self.load_input(at)
-        run = await self._store.run(self._scope, self._thread_id, run_id_of(self._runs[at]))
+        run = await self._store.run(RunKey(self._scope, self._thread_id, run_id_of(self._runs[at])))
         return sent, run.parent_run_id is not None and sent.parent_run_id is None
 
     async def load_past(self, continued: int, records: Iterable[InterruptRecord]) -> PastAnswers:
@@ -87,8 +87,8 @@ class ResumeChain:
 
     async def _load_input(self, run_id: str) -> RunAgentInput:
         if run_id not in self._inputs:
-            run = await self._store.run(self._scope, self._thread_id, run_id)
-            self._inputs[run_id] = await load_input(self._store, run)
+            run = await self._store.run(RunKey(self._scope, self._thread_id, run_id))
+            self._inputs[run_id] = await load_request(self._store, run)
         return self._inputs[run_id]
 
     async def _members(self, at: int) -> list[int]:

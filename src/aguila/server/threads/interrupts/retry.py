@@ -14,9 +14,10 @@ import msgspec
 
 from aguila.protocol import Message, MessagesSnapshotEvent, ReasoningMessage
 from aguila.server.config.errors import Rejected
+from aguila.server.threads.cache import Threads
 from aguila.server.threads.interrupts.resume_chain import FailedAttempts
-from aguila.server.threads.projection import Projections
-from aguila.server.threads.stored_input import load_input
+from aguila.server.threads.requests import load_request
+from aguila.store import RunKey
 
 _FROM_CLIENTS: Final = frozenset({"user", "system", "developer"})
 
@@ -57,20 +58,20 @@ class Retraction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def retract_attempts(
-    attempts: FailedAttempts, projections: Projections, scope: str, thread_id: str, run_id: str
+    attempts: FailedAttempts, threads: Threads, scope: str, thread_id: str, run_id: str
 ) -> tuple[Retraction, MessagesSnapshotEvent | None]:
     """Return the messages that the run retracts, and the snapshot for its client.
 
     Raises ``Rejected`` if another run has begun since the run was planned.
     """
-    view = await projections.load(scope, thread_id, run_id)
+    view = await threads.at(scope, thread_id, run_id)
     path = [run.run_id for run in view.conversation.runs]
     if path[path.index(attempts.asked_by) :] != [attempts.asked_by, *attempts.run_ids, run_id]:
         raise Rejected(409, "interrupt_taken", "another run has answered the interrupt meanwhile", "/resume")
-    before = (await projections.load(scope, thread_id, attempts.asked_by)).conversation.messages
-    after = (await projections.load(scope, thread_id, attempts.run_ids[-1])).conversation.messages
-    store = projections.store
-    first = await load_input(store, await store.run(scope, thread_id, attempts.run_ids[0]))
+    before = (await threads.at(scope, thread_id, attempts.asked_by)).conversation.messages
+    after = (await threads.at(scope, thread_id, attempts.run_ids[-1])).conversation.messages
+    store = threads.store
+    first = await load_request(store, await store.run(RunKey(scope, thread_id, attempts.run_ids[0])))
     by_key = {(message.id, message.role): message for message in before}
     changed = [one for one in after if one.role not in _FROM_CLIENTS and by_key.get((one.id, one.role), one) != one]
     retraction = Retraction(

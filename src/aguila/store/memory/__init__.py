@@ -1,1 +1,0 @@
-"""The event log in memory: see ``store``."""

@@ -1,1 +1,0 @@
-"""The PostgreSQL database: its schema, connections and lanes of writes, and wake-ups between processes."""

@@ -1,1 +1,0 @@
-"""The SQLite file: its schema, connections, threads and write-ahead log, and wake-ups between its processes."""
