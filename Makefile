@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check
 RUN_ENV := $(VENV)/.run
 ENV := $(VENV)/.installed
-NODE_DIRS := tests/interop/node tests/interop/clients tests/interop/tanstack
+NODE_DIRS := tests/interop/node tests/interop/clients tests/interop/tanstack tests/interop/mcp
 NODE_ENVS := $(NODE_DIRS:%=%/node_modules/.package-lock.json)
 # Tests wait for other processes half of the time, so two of them share a core.
 JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')

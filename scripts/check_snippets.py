@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "snippets"
+EXAMPLES = "".join(example.read_text() for example in sorted(ROOT.glob("examples/*.py")))
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 FRAMEWORK = re.compile(r"^from aguila\.frameworks import (?!from_events|upstream)", re.MULTILINE)
@@ -24,6 +25,8 @@ LEFT_OUT = {
     "async run": "aguila.agent.Run",
     "agui_client": "aguila.testing.plugin.ClientMaker",
     "assert_stream": "aguila.testing.plugin.StreamAssertion",
+    "clock": "aguila.testing.store_contract.support.Clock",
+    "tmp_path": "pathlib.Path",
 }
 """Parameters without annotation, and their types. A plain function gets the run for threads."""
 
@@ -38,6 +41,7 @@ WITHOUT_FRAMEWORK = (
 NAMES = {
     # Names that a document takes for granted.
     "docs/migrating-from-ag-ui.md": "from typing import Any; ag_ui_event: Any = ...",
+    "docs/stores.md": "from typing import Any; MyStore: Any = ...",
 }
 
 
@@ -48,7 +52,7 @@ def modules_of(document: Path) -> dict[str, str]:
     modules = {name: [f"# pyright: {RULES}", NAMES.get(str(document.relative_to(ROOT)), "")]}
     for block in BLOCK.finditer(text):
         code = block[2]
-        if code.startswith(">>>"):
+        if code.startswith(">>>") or code in EXAMPLES:  # a quotation is checked in its example
             continue
         first = text.count("\n", 0, block.start(2))
         own = name

@@ -14,7 +14,7 @@ from waiting import let_tasks_run
 
 from aguila import App
 from aguila.shield import run_shielded
-from aguila.store import MemoryStore
+from aguila.store import MemoryStore, RunKey
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +72,7 @@ async def test_a_run_whose_request_is_cancelled_while_it_begins_is_driven_to_its
         assert not app.begin_drain().done()  # type: ignore[union-attr] - it waits for what is about to begin
         store.begun.set()
         await app.begin_drain()  # type: ignore[misc]
-        assert (await store.run("anonymous", "thread", "run")).outcome == "success"
+        assert (await store.run(RunKey("anonymous", "thread", "run"))).outcome == "success"
 
 
 class TimeLimited(MemoryStore):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from waiting import DEADLINE
 
-from aguila.store import NewRun, RunEnd, SQLiteStore
+from aguila.store import NewRun, RunChange, RunEnd, SQLiteStore
 
 
 @pytest.fixture(scope="module")
@@ -26,10 +26,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 async def fill(path: Path) -> None:
     store = SQLiteStore(path)
     await store.open()
-    lease, _ = await store.begin(
-        NewRun("a", "t", "r", "o", 30.0, input=b"{}", fingerprint="f", events=[b'{"type":"RUN_STARTED"}'])
+    new = NewRun(
+        scope="a",
+        thread_id="t",
+        run_id="r",
+        owner="o",
+        lease_seconds=30.0,
+        request=b"{}",
+        events=[b'{"type":"RUN_STARTED"}'],
     )
-    await store.append(lease, [b'{"type":"RUN_FINISHED"}'], end=RunEnd(outcome="success"))
+    lease = (await store.begin(new)).lease
+    await store.write(lease, RunChange(events=[b'{"type":"RUN_FINISHED"}'], end=RunEnd(outcome="success")))
     await store.close()
 
 

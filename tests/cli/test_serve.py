@@ -32,7 +32,7 @@ from aguila.cli.demo import FEATURES
 from aguila.cli.options.serve import APP_OPTIONS, REMOVED
 from aguila.cli.options.serve import serve as serve_command
 from aguila.server import App
-from aguila.server.frontends.copilotkit.front_end import DEFAULT_PATH
+from aguila.server.frontends.copilotkit import DEFAULT_PATH
 from aguila.server.frontends.options import FrontEnd, front_end_options
 from aguila.server.frontends.page.files import PageFiles
 from aguila.store import MemoryStore, Retention
@@ -229,12 +229,12 @@ def test_an_option_beside_for_wins(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 OPTIONS = """target host port workers reload json_logs debug store history busy drain keep_seconds allowed_host
 cors_origin header upstream_header copilotkit copilotkit_path langgraph_interrupts page open front_end log_level
-forwarded_allow_ips"""
+forwarded_allow_ips model instructions mcp tools"""
 
 
-def test_the_command_has_24_options() -> None:
+def test_the_command_has_28_options() -> None:
     options = [name for name in inspect.signature(serve_command).parameters if name != "context"]
-    assert (sorted(options), len(options)) == (sorted(OPTIONS.split()), 24)
+    assert (sorted(options), len(options)) == (sorted(OPTIONS.split()), 28)
 
 
 @pytest.mark.parametrize("option", REMOVED)

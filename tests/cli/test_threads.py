@@ -99,7 +99,12 @@ def test_threads_of_several_scopes_are_listed_in_pages(tmp_path: Path, monkeypat
         await store.open()
         for scope, count in (("a", 2), ("b", 1), ("c", 5), ("d", 1)):
             for number in range(count):
-                await store.begin(NewRun(scope, f"{scope}{number}", "r", "o", 30.0, b"{}", "f", [b'{"type":"RAW"}']))
+                await store.begin(
+                    NewRun(
+                        scope=scope, thread_id=f"{scope}{number}", run_id="r", owner="o", lease_seconds=30.0,
+                        request=b"{}", events=[b'{"type":"RAW"}'],
+                    )
+                )  # fmt: skip
         await store.close()
 
     asyncio.run(fill())
@@ -124,7 +129,7 @@ def test_a_run_in_progress_is_shown_as_running(request: pytest.FixtureRequest, t
         await store.open()
         new = NewRun(
             scope="a", thread_id="t", run_id="r", owner="me", events=[b'{"type":"RUN_STARTED"}', b'{"type":"RAW"}'],
-            input=b"{}", fingerprint="f", lease_seconds=600.0, parent_run_id="r",
+            request=b"{}", lease_seconds=600.0, parent_run_id="r",
         )  # fmt: skip
         try:
             await store.begin(new)

@@ -15,7 +15,7 @@ from faults import hostile_routes
 ROOT = Path(__file__).parents[2]
 LINES = (ROOT / "SECURITY.md").read_text().splitlines()
 ROWS = [line for line in LINES if line.startswith("| ") and not line.startswith(("| what", "| route"))]
-TEST = re.compile(r"`(tests/[^`:]+)::(test_\w+)` \|$")
+TEST = re.compile(r"`((?:tests|src/aguila/testing)/[^`:]+)::(test_\w+)` \|$")
 
 
 @cache

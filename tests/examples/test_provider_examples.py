@@ -15,14 +15,13 @@ from serving import REPOSITORY, check_valid, text_of
 
 Json = dict[str, Any]
 
-CITIES = [{"name": "temperature", "arguments": json.dumps({"city": city})} for city in ("Lisbon", "Oslo")]
 TRANSFER = [
     {"name": "balance", "arguments": "{}"},
     {"name": "transfer", "arguments": json.dumps({"amount": 900, "to": "the landlord"})},
 ]
 FIXTURES: list[Json] = [
-    {"match": {"userMessage": "warmer", "hasToolResult": False}, "response": {"toolCalls": CITIES}},
-    {"match": {"userMessage": "warmer", "hasToolResult": True}, "response": {"content": "It is warmer in Lisbon."}},
+    {"match": {"userMessage": "debt", "hasToolResult": False}, "response": {"toolCalls": TRANSFER[1:]}},
+    {"match": {"userMessage": "debt", "hasToolResult": True}, "response": {"content": "That is settled."}},
     {"match": {"userMessage": "rent", "hasToolResult": False}, "response": {"toolCalls": TRANSFER}},
     {"match": {"userMessage": "rent", "hasToolResult": True}, "response": {"content": "That is settled."}},
 ]
@@ -43,12 +42,15 @@ def results(events: list[Json]) -> list[str]:
     return sorted(event["content"] for event in events if event["type"] == "TOOL_CALL_RESULT")
 
 
-def test_14_openai_compatible_agent_asks_both_cities_at_once(tmp_path: Path) -> None:
-    with example("14_openai_compatible_agent.py", tmp_path) as server:
-        events = server.events(messages=[user_json("m1", "Is it warmer in Lisbon or in Oslo?")])
-    assert results(events) == ['{"celsius":11}', '{"celsius":24}']
-    assert text_of(events) == "It is warmer in Lisbon."
-    assert events[-1]["usage"][0]["provider"] == "openai"
+def test_14_openai_sdk(tmp_path: Path) -> None:
+    with example("14_openai_sdk.py", tmp_path) as server:
+        first = server.events(messages=[user_json("m1", "Settle the debt")])
+        assert text_of(first) == ""
+        (interrupt,) = first[-1]["outcome"]["interrupts"]
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+        second = server.events(run_id="r2", messages=[user_json("m1", "Settle the debt")], resume=resume)
+    assert results(second) == ["Transferred 900 to the landlord."]
+    assert text_of(second) == "That is settled."
 
 
 @pytest.mark.parametrize(
@@ -62,8 +64,8 @@ def test_14_openai_compatible_agent_asks_both_cities_at_once(tmp_path: Path) -> 
         ),
     ],
 )
-def test_15_anthropic_agent_with_approval(tmp_path: Path, payload: Json, told: str) -> None:
-    with example("15_anthropic_agent_with_approval.py", tmp_path) as server:
+def test_15_model_with_approval(tmp_path: Path, payload: Json, told: str) -> None:
+    with example("15_model_with_approval.py", tmp_path) as server:
         first = server.events(messages=[user_json("m1", "Pay the rent")])
         assert results(first) == ["1200"]
         (interrupt,) = first[-1]["outcome"]["interrupts"]
@@ -73,6 +75,6 @@ def test_15_anthropic_agent_with_approval(tmp_path: Path, payload: Json, told: s
     assert text_of(second) == "That is settled."
 
 
-@pytest.mark.parametrize("name", ["14_openai_compatible_agent.py", "15_anthropic_agent_with_approval.py"])
+@pytest.mark.parametrize("name", ["14_openai_sdk.py", "15_model_with_approval.py"])
 def test_they_are_short(name: str) -> None:
-    assert len((REPOSITORY / "examples" / name).read_text().splitlines()) <= 60
+    assert len((REPOSITORY / "examples" / name).read_text().splitlines()) <= 80

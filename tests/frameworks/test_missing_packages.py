@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -9,10 +11,8 @@ from typing import Any
 import pytest
 
 from aguila.frameworks import adk, ag2, agent_framework, agno, crewai, langgraph, llama_index, openai_agents, strands
-from aguila.frameworks import pydantic_ai as pydantic_ai_agents
 
 GRAPH = SimpleNamespace(astream=None)
-OF_PYDANTIC = SimpleNamespace(run_stream_events=None)
 OF_OPENAI = SimpleNamespace(handoffs=[], clone=None)
 OF_LLAMA_INDEX = SimpleNamespace(run=None, take_step=None)
 
@@ -21,7 +21,6 @@ OF_LLAMA_INDEX = SimpleNamespace(run=None, take_step=None)
     ("make", "missing", "install"),
     [
         (lambda: langgraph.agent(GRAPH), "langgraph", "pip install langgraph"),
-        (lambda: pydantic_ai_agents.agent(OF_PYDANTIC), "pydantic_ai", "pip install 'pydantic-ai-slim[ag-ui]'"),
         (lambda: openai_agents.agent(OF_OPENAI), "agents", "pip install openai-agents"),
         (lambda: llama_index.agent(OF_LLAMA_INDEX), "llama_index", "pip install llama-index-core"),
         (lambda: llama_index.agent(SimpleNamespace(run=None)), "ag_ui", "pip install ag-ui-protocol"),
@@ -54,3 +53,16 @@ def test_an_agent_cannot_be_made_without_what_the_package_itself_needs(
     problem = "ag_ui_strands needs strands_of_nobody, which is not installed; install it with: pip install ag-ui-str"
     with pytest.raises(ImportError, match=problem):
         strands.agent(ModuleType("agent"))
+
+
+def test_agents_of_pydantic_ai_need_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in sys.modules if one.startswith(("aguila.frameworks.pydantic_ai", "pydantic_ai"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "pydantic_ai", None)
+    with pytest.raises(ImportError, match=re.escape("pip install 'aguila[models]'")):
+        importlib.import_module("aguila.frameworks.pydantic_ai")
+
+
+def test_what_replaced_the_providers_is_said_where_they_are_imported() -> None:
+    with pytest.raises(ImportError, match=re.escape("from aguila.frameworks import pydantic_ai")):
+        importlib.import_module("aguila.providers")

@@ -24,8 +24,8 @@ from aguila.client import Reconnect
 from aguila.frameworks import upstream
 from aguila.offload import is_large
 from aguila.protocol import TokenUsage
-from aguila.stream.patch import limit
-from aguila.stream.writer import run_writer
+from aguila.stream import writer
+from aguila.stream.patch import apply
 
 Place = Callable[[App], Any]
 
@@ -127,9 +127,9 @@ def test_large_changes_are_relayed_off_the_event_loop_and_in_order(name: str, mo
 
         monkeypatch.setattr(module, function, watched)
 
-    watch(limit, "apply_limited", lambda document, patch, size, budget: len(patch) > 1_000)
-    watch(limit, "apply_patch", lambda document, patch: len(patch) > 1_000)
-    watch(run_writer, "copy_json", is_large)
+    watch(apply, "apply_limited", lambda document, patch, size, budget: len(patch) > 1_000)
+    watch(apply, "apply_patch", lambda document, patch: len(patch) > 1_000)
+    watch(writer, "copy_json", is_large)
     text = {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "role": "assistant", "delta": "x"}
     sent = [text, *LARGE_CHANGES[name], text]
     with serving(App(upstream(streaming(*sent)), allow_anonymous=True)) as front:

@@ -17,7 +17,7 @@ from aguila.codec.dialects import downgrade_input, strip_subagents
 from aguila.errors import ProtocolError, StreamTruncated
 from aguila.protocol import PROTOCOL_VERSION, Message, RunAgentInput, RunErrorEvent
 from aguila.stream.consumer import Consumer
-from aguila.stream.verification.whole_stream import verify
+from aguila.stream.verification.verifier import verify
 
 CASES = load_cases()
 pytestmark = pytest.mark.skipif(

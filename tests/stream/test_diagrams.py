@@ -12,7 +12,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 STREAM = ROOT / "src" / "aguila" / "stream"
 NAMES = (
     "chunks",
-    "writer/run_writer",
+    "writer",
     *(f"verification/{name}" for name in ("owners", "producer_rules", "rules", "verifier")),
 )
 SOURCES = [STREAM / f"{name}.py" for name in NAMES]
@@ -30,15 +30,16 @@ def diagrams():
 
 
 def test_the_diagrams_are_current(diagrams):
-    document = diagrams.DOCUMENT.read_text("utf-8")
-    assert diagrams.drawn_into(document) == document, "run python scripts/diagrams.py"
+    for path in diagrams.DOCUMENTS:
+        document = path.read_text("utf-8")
+        assert diagrams.drawn_into(path, document) == document, "run python scripts/diagrams.py"
     assert diagrams.main(["--check"]) == 0
 
 
 def test_the_check_notices_a_diagram_that_is_not_what_the_tables_say(diagrams, tmp_path, monkeypatch, capsys):
     stale = tmp_path / "sequences.md"
     stale.write_text(f"top\n{diagrams.BEGIN}\nold\n{diagrams.END}\nbottom\n", "utf-8")
-    monkeypatch.setattr(diagrams, "DOCUMENT", stale)
+    monkeypatch.setattr(diagrams, "DOCUMENTS", {stale: diagrams.section})
     assert diagrams.main(["--check"]) == 1
     assert "diagrams.py" in capsys.readouterr().out
     assert diagrams.main([]) == 0
@@ -49,9 +50,9 @@ def test_the_check_notices_a_diagram_that_is_not_what_the_tables_say(diagrams, t
     assert "old" not in text
 
 
-def test_a_document_without_the_markers_is_an_error(diagrams):
-    with pytest.raises(SystemExit):
-        diagrams.drawn_into("nothing here")
+def test_a_document_without_the_markers_is_an_error(diagrams, tmp_path):
+    with pytest.raises(SystemExit, match=r"empty\.md lacks"):
+        diagrams.drawn_into(tmp_path / "empty.md", "nothing here")
 
 
 def test_every_transition_of_the_tables_is_drawn(diagrams):

@@ -16,16 +16,16 @@ _INLINE = frozenset({"<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>", "<lam
 
 
 def _is_opaque(code: CodeType) -> bool:
-    """Return whether a call counts as one, with everything below it: of a store, an ``EventWriter``, the projection."""
+    """Return whether a call counts as one, with everything below it: of a store, an ``EventWriter``, the history."""
     return (
-        code.co_filename.startswith((_SOURCE + "store/", _SOURCE + "stream/writer/"))
-        or code.co_qualname.partition(".")[0] == "Projections"
+        code.co_filename.startswith((_SOURCE + "store/", _SOURCE + "stream/writer.py"))
+        or code.co_qualname.partition(".")[0] == "Threads"
     )
 
 
 def _is_returned_by_store(code: CodeType) -> bool:
     """Return whether this is an iterator that a store returned: it belongs to the call that returned it."""
-    return code.co_filename == _SOURCE + "store/feed.py"
+    return code.co_filename == _SOURCE + "store/live.py"
 
 
 @cache
@@ -42,7 +42,7 @@ class CallPath:
     """Collects the functions below ``src/aguila`` that this thread calls between ``start`` and ``stop``.
 
     A function counts once. One that was called before and only continues does not count. Comprehensions and lambdas
-    belong to the function around them. Of a store, an ``EventWriter`` and ``Projections`` only the entry counts, not
+    belong to the function around them. Of a store, an ``EventWriter`` and ``Threads`` only the entry counts, not
     what it calls.
     """
 
@@ -79,8 +79,8 @@ class CallPath:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many functions in how many files."""
-        return len(self._found), len({file for file, _ in self.functions})
+        """How many functions in how many files. A store counts as one file."""
+        return len(self._found), len({"store" if file.startswith("store/") else file for file, _ in self.functions})
 
     def describe(self) -> str:
         """Return the chain as text, the name of a file only where it changes."""

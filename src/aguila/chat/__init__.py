@@ -27,6 +27,7 @@ from aguila.chat.from_chat.updates import UpdateWriter
 from aguila.chat.history_repair import ProviderHistory, Repair, provider_history
 from aguila.chat.hooks import Hooks
 from aguila.chat.interrupts import as_response_contents, as_resume_entries
+from aguila.chat.openai_messages import as_openai_messages
 from aguila.chat.to_chat.messages import as_chat_messages
 from aguila.chat.to_chat.stream import as_chat_updates
 from aguila.chat.to_chat.updates import UpdateReader
@@ -79,6 +80,7 @@ __all__ = [
     "as_chat_messages",
     "as_chat_updates",
     "as_event_stream",
+    "as_openai_messages",
     "as_response_contents",
     "as_resume_entries",
     "event_content",

@@ -19,7 +19,6 @@ _LAYERS = (
     "agent",
     "client",
     "server",
-    "providers",
     "frameworks",
     "cli",
     "testing",

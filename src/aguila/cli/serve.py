@@ -31,7 +31,7 @@ from aguila.cli.http_caller import is_url
 from aguila.cli.output.logs import log_config
 from aguila.cli.store_locations import DEFAULT_STORE, store_from_environment
 from aguila.cli.supervision import LoopWatch, Supervisor, end_with_supervisor
-from aguila.errors import StoreUnavailable
+from aguila.errors import MissingExtra, StoreUnavailable
 from aguila.frameworks import upstream
 from aguila.frameworks.relay.upstream import Upstream
 from aguila.server import App
@@ -47,11 +47,22 @@ LOCAL_HOSTS = LOOPBACK_NAMES
 """Host names of this machine for its own users."""
 
 
+class ModelChat(msgspec.Struct, frozen=True, kw_only=True):
+    """A chat with a model, its MCP servers (URLs or commands) and modules of tools."""
+
+    model: str
+    instructions: str | None = None
+    mcp: list[str] = []
+    tools: list[str] = []
+
+
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """The target of ``serve`` and its options, which are passed to worker processes."""
 
     target: str
     folder: str
+    chat: ModelChat | None = None
+    """What to serve instead of the target."""
     store: str | None = None
     """The location of the store; None until it is read from the environment."""
     host: str = "127.0.0.1"
@@ -187,7 +198,22 @@ def _with_store(serving: Serving) -> Serving:
 
 
 def _target_of(serving: Serving) -> Any:
+    if serving.chat is not None:
+        return _make_chat(serving.chat, serving.folder)
     return _make_gateway(serving) if is_url(serving.target) else find(serving.target, serving.folder)
+
+
+def _make_chat(chat: ModelChat, folder: str) -> Any:
+    """Make an agent of a model. Raise ``CannotServe``."""
+    try:
+        from aguila.frameworks.pydantic_ai.model_chat import make_chat
+    except MissingExtra as error:
+        raise CannotServe(str(error)) from None
+    tools = [import_module(name, folder) for name in chat.tools]
+    try:
+        return make_chat(chat.model, instructions=chat.instructions, mcp=chat.mcp, tools=tools)
+    except (ValueError, TypeError) as error:
+        raise CannotServe(str(error)) from None
 
 
 def build(serving: Serving) -> App:
@@ -237,19 +263,24 @@ def find(target: str, folder: str) -> Any:
     if module_name.endswith(".py") or "/" in module_name:
         suggestion = module_name.removesuffix(".py").removeprefix("./").strip("/").replace("/", ".")
         raise CannotServe(f"{target} names a file, not a module; did you mean {suggestion}:{name}?")
-    if folder not in sys.path:
-        sys.path.insert(0, folder)
-    try:
-        found: Any = importlib.import_module(module_name)
-    except Exception as error:  # noqa: BLE001 - user code can raise anything; it is shown in full
-        if isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}."):
-            raise CannotServe(f"there is no module {module_name} in {folder} or among the installed packages") from None
-        raise CannotServe(f"cannot import {module_name}:\n{_user_traceback(error)}") from None
+    found = import_module(module_name, folder)
     for part in name.split("."):
         if not hasattr(found, part):
             raise CannotServe(f"{module_name} has no {name!r}; name the agent with {module_name}:name")
         found = getattr(found, part)
     return found
+
+
+def import_module(name: str, folder: str) -> Any:
+    """Import a module of the user. Raise ``CannotServe``."""
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        return importlib.import_module(name)
+    except Exception as error:  # noqa: BLE001 - user code can raise anything; it is shown in full
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise CannotServe(f"there is no module {name} in {folder} or among the installed packages") from None
+        raise CannotServe(f"cannot import {name}:\n{_user_traceback(error)}") from None
 
 
 def _user_traceback(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""One ``tool`` for clients, agents of providers and plain agents: the same object works in each."""
+"""One ``tool`` for clients and agents: the same object works in both."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from aguila.chat import FunctionTool, ToolError, tool
 from aguila.chat.tools import Toolbox, content_of
 from aguila.client.tools import check_tools, plan_call
 from aguila.errors import EncodeError
-from aguila.protocol import FunctionCall, ImagePart, TextPart, Tool, ToolCall, ToolCallResultEvent, UrlSource
-from aguila.providers._agent.loop import make_agent
+from aguila.protocol import FunctionCall, ImagePart, TextPart, ToolCall, ToolCallResultEvent, UrlSource
 
 pytestmark = pytest.mark.anyio
 
@@ -53,11 +52,10 @@ def call_of(name: str, arguments: str) -> ToolCall:
 
 def test_there_is_one_tool() -> None:
     import aguila.client
-    import aguila.providers
 
-    assert aguila.tool is aguila.client.tool is aguila.providers.tool is tool
-    assert aguila.ToolError is aguila.client.ToolError is aguila.providers.ToolError is ToolError
-    assert aguila.client.FunctionTool is aguila.providers.FunctionTool is FunctionTool
+    assert aguila.tool is aguila.client.tool is tool
+    assert aguila.ToolError is aguila.client.ToolError is ToolError
+    assert aguila.client.FunctionTool is FunctionTool
 
 
 def test_a_function_is_made_a_tool_with_options_and_keeps_its_type() -> None:
@@ -77,16 +75,13 @@ def test_its_schema_comes_from_the_signature_with_models_of_pydantic() -> None:
     assert weather.bind('{"place": {"city": "Rome"}}') == {"place": Place(city="Rome")}
 
 
-async def test_the_same_object_works_in_a_client_an_agent_and_a_provider() -> None:
+async def test_the_same_object_works_in_a_client_and_an_agent() -> None:
     planned = plan_call(Toolbox([weather]), call_of("weather", '{"place": {"city": "Rome"}}'), "m")
     assert planned.problem is None
     assert planned.answer(weather(**planned.arguments)).content == '{"city":"Rome","days":1}'
 
     result = await call_function(weather, {"place": {"city": "Rome"}}, None)  # type: ignore[arg-type]
     assert result.content == '{"city":"Rome","days":1}'
-
-    model: Any = None
-    assert make_agent(model, tools=[weather, pay], instructions=None, max_rounds=1) is not None
 
     async def agent(run: Any) -> None:
         await run.call_tool(weather, {"place": {"city": "Rome"}})
@@ -128,13 +123,6 @@ def test_an_argument_named_run_with_a_json_type_is_an_argument() -> None:
     made = check_tools(Toolbox([laps])).functions["laps"]
     assert not made.takes_run
     assert made.bind('{"run": 3}') == {"run": 3}
-
-
-def test_an_agent_of_a_provider_needs_functions() -> None:
-    model: Any = None
-    declared = Tool(name="f", description="", parameters={})
-    with pytest.raises(TypeError, match="only declared"):
-        make_agent(model, tools=[declared], instructions=None, max_rounds=1)
 
 
 async def test_arguments_are_held_to_a_given_schema_in_an_agent_too() -> None:

@@ -55,7 +55,10 @@ class Chat:
                 return HostedFileContent(self._id("file"), media_type)
             case _:
                 name = {FILENAME: "a name.pdf"} if media_type == "application/pdf" else {}
-                return DataContent(self._random.randbytes(self._random.randint(1, 9)), media_type, **_properties(name))
+                # A text is one: what is not UTF-8 is left out, because no model could read it.
+                is_text = media_type.startswith("text/")
+                data = b"eagles" if is_text else self._random.randbytes(self._random.randint(1, 9))
+                return DataContent(data, media_type, **_properties(name))
 
     def user(self) -> ChatMessage:
         if self._random.random() < 0.5:

@@ -21,7 +21,7 @@ from aguila.protocol import ToolMessage
 from aguila.testing import client_for
 
 mails: list[str] = []
-outcomes: list[str] = []
+returned: list[str] = []
 CALLS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
     "mail both": [("send_mail", "call-Ada", {"to": "Ada"}), ("send_mail", "call-Bob", {"to": "Bob"})],
     "mail and ask": [("send_mail", "call-Ada", {"to": "Ada"}), ("colour", "call-colour", {"of": "Ada"})],
@@ -31,7 +31,7 @@ CALLS: dict[str, list[tuple[str, str, dict[str, str]]]] = {
 
 async def model(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
     """Make the calls that the user names, then say what came back."""
-    outcomes[:] = [part.outcome for one in messages for part in one.parts if isinstance(part, ToolReturnPart)]
+    returned[:] = [str(part.content) for one in messages for part in one.parts if isinstance(part, ToolReturnPart)]
     last = messages[-1].parts
     results = [str(part.content) for part in last if isinstance(part, ToolReturnPart | RetryPromptPart)]
     prompts = [part.content for part in last if isinstance(part, UserPromptPart)]
@@ -85,9 +85,12 @@ async def approvals(store: Path) -> None:
         yes, no = thread.interrupts
         edited = {"approved": True, "editedArgs": {"to": "Eve"}}
         result = await thread.resume({yes.id: edited, no.id: {"approved": False, "reason": "not him"}})
-        assert (result.text, mails) == ("Done: sent to Eve, not him.", ["Eve"]), (result, mails)
+        for said in ("sent to Eve", "The user changed the arguments", "not him"):
+            assert said in result.text, result
+        assert mails == ["Eve"], mails
         assert (await thread.run("And now?")).text == "Done: ."
-        assert sorted(outcomes) == ["denied", "success"], outcomes
+        assert any("sent to Eve" in one for one in returned), returned
+        assert any("not him" in one for one in returned), returned
         assert notices == [], notices
 
 

@@ -41,7 +41,7 @@ from aguila.protocol import (
 from aguila.stream.compact import compact
 from aguila.stream.lineage import Lineage
 from aguila.stream.reducer import reduce
-from aguila.stream.verification.whole_stream import verify
+from aguila.stream.verification.verifier import verify
 
 OPEN = TextMessageStartEvent(message_id="m")
 CLOSE = TextMessageEndEvent(message_id="m")

@@ -8,7 +8,7 @@ import pytest
 
 from aguila.errors import AguilaError, PatchError
 from aguila.stream.json_values import json_equal
-from aguila.stream.patch import apply, apply_patch, pointer
+from aguila.stream.patch import apply, apply_patch
 
 
 def add(path: str, value: Any) -> dict[str, Any]:
@@ -386,21 +386,6 @@ def test_a_failing_operation_names_itself_after_many_that_applied():
         apply_patch(document, [*(add("/list/-", i) for i in range(500)), remove("/nothing")])
     assert caught.value.index == 500
     assert document == {"list": []}
-
-
-def test_a_path_is_read_alike_the_second_time_and_among_thousands():
-    document = {f"k{i}": i for i in range(3000)}
-    for _ in range(2):
-        document = apply_patch(document, [replace(f"/k{i}", i + 1) for i in range(3000)])
-    assert document == {f"k{i}": i + 1 for i in range(3000)}
-    assert len(pointer.recent_paths) <= 1024  # a peer chooses the paths
-
-
-def test_a_path_too_long_to_remember_is_read_alike():
-    name = "n" * 500
-    for _ in range(2):
-        assert apply_patch({name: 1}, [replace("/" + name, 2)]) == {name: 2}
-    assert "/" + name not in pointer.recent_paths
 
 
 def test_documents_deeper_than_the_stack_of_python():

@@ -9,9 +9,9 @@ from aguila.codec import encode
 from aguila.errors import IllegalStep, PatchError
 from aguila.protocol import StateDeltaEvent
 from aguila.stream import EventWriter, consume
-from aguila.stream.patch import PatchLimit, apply_patch
+from aguila.stream.patch import PatchLimit
+from aguila.stream.patch import apply as limits
 from aguila.stream.patch import apply as patches
-from aguila.stream.patch import limit as limits
 
 
 def bomb(count: int) -> list[dict[str, str]]:
@@ -23,7 +23,7 @@ def test_a_patch_of_copies_is_refused_at_the_limit():
     document = {"text": "x" * 100}
     tracemalloc.start()
     with pytest.raises(PatchError, match="operation 13: the document would have more than 1000000 bytes") as caught:
-        apply_patch(document, bomb(24), limit=1_000_000)
+        PatchLimit(1_000_000).apply_patch(document, bomb(24))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert caught.value.rule == "limit-size"
@@ -33,10 +33,10 @@ def test_a_patch_of_copies_is_refused_at_the_limit():
 
 def test_the_limit_counts_what_is_left_not_what_was_added():
     patch = [{"op": "replace", "path": "/a", "value": "x" * 600} for _ in range(10)]
-    assert len(encode(apply_patch({"a": "y" * 600}, patch, limit=1_000))) < 1_000
+    assert len(encode(PatchLimit(1_000).apply_patch({"a": "y" * 600}, patch))) < 1_000
     grow = [{"op": "add", "path": f"/{i}", "value": ["x" * 300]} for i in range(10)]
     with pytest.raises(PatchError, match="operation 3"):
-        apply_patch({}, grow, limit=1_000)
+        PatchLimit(1_000).apply_patch({}, grow)
 
 
 def test_a_document_that_is_patched_again_and_again_is_measured_once(monkeypatch):

@@ -25,8 +25,7 @@ from aguila.protocol import (
     UserMessage,
 )
 from aguila.stream.verification.rules import PRODUCER_RULES
-from aguila.stream.verification.verifier import Verifier
-from aguila.stream.verification.whole_stream import verify
+from aguila.stream.verification.verifier import Verifier, verify
 
 
 def activity(message_id="x", **more):

@@ -41,8 +41,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
 )
 from aguila.stream.verification.rules import ITEMS, STEP, TEXT, RunState
-from aguila.stream.verification.verifier import Verifier
-from aguila.stream.verification.whole_stream import verify
+from aguila.stream.verification.verifier import Verifier, verify
 
 ERROR = RunErrorEvent(message="boom")
 CUSTOM = CustomEvent(name="n", value=None)

@@ -33,7 +33,7 @@ from aguila.protocol import (
     TokenUsage,
     ToolCallChunkEvent,
 )
-from aguila.stream.verification.whole_stream import verify
+from aguila.stream.verification.verifier import verify
 from aguila.stream.writer import EventWriter
 
 

@@ -98,6 +98,7 @@ ROUTES = (
     *("GET /threads/{id}/events", "GET /threads/{id}/runs/{id}", "GET /threads/{id}/runs/{id}/events"),
     *("GET /threads/{id}/runs/{id}/input", "GET /threads/{id}/runs/{id}/check"),
     *("POST /threads/{id}/runs/{id}/cancel", "POST /files", "GET /files/{id}", "DELETE /files/{id}"),
+    *("GET /data", "DELETE /data"),
     *("GET / (page)", "GET /_page/{id}"),
     *("POST /copilotkit", "GET /copilotkit/info", "POST /copilotkit/agent/{id}/run", "GET /copilotkit/threads"),
     *("POST /copilotkit/agent/{id}/suggest", "POST /copilotkit/agent/{id}/connect"),

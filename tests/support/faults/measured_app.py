@@ -2,8 +2,8 @@
 
 Started as a script with its settings as JSON, as ``faults.app`` is. Its agents are ``echo``, ``relay``, which passes on
 the stream of the endpoint ``settings["upstream"]``, and ``read``, which reads that stream with the client.
-``settings["http"]`` is uvicorn's protocol, by default that of ``aguila serve``. ``POST /measurements`` returns what was
-measured since the last one.
+``settings["store"]`` is ``memory``, ``sqlite`` or a DSN. ``settings["http"]`` is uvicorn's protocol, by default that of
+``aguila serve``. ``POST /measurements`` returns what was measured since the last one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from aguila import App, AsyncClient
 from aguila.errors import AguilaError
 from aguila.frameworks import upstream
 from aguila.server.http.bounded_protocol import BoundedHTTPProtocol
-from aguila.store import MemoryStore, SQLiteStore
+from aguila.store import MemoryStore, PostgresStore, SQLiteStore
 from faults.app import Announced
 
 
@@ -76,8 +76,13 @@ class Measured:
 
 def main(settings: dict[str, Any]) -> None:
     """Serve until killed."""
-    is_stored = settings["store"] == "sqlite"
-    store: Any = SQLiteStore(Path(settings["folder"], "threads.db")) if is_stored else MemoryStore()
+    match settings["store"]:
+        case "sqlite":
+            store: Any = SQLiteStore(Path(settings["folder"], "threads.db"))
+        case "memory":
+            store = MemoryStore()
+        case _:
+            store = PostgresStore(settings["store"], schema=settings["schema"])
     agents: dict[str, Any] = {"echo": echo}
     if "upstream" in settings:
         agents["relay"] = upstream(settings["upstream"], client={"reconnect": None, "warn": ignore})

@@ -7,21 +7,28 @@ other.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import itertools
 import json
 import ssl
 import subprocess
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 from processes.node import FOLDER, node_path
+from pydantic_ai import Agent, ApprovalRequired, ModelRetry, RunContext, Tool
+from pydantic_ai.usage import UsageLimits
 from waiting import DEADLINE
 
-from aguila.providers import anthropic, gemini, openai
+from aguila.agent.run import Run
+from aguila.chat import FunctionTool, ToolError
+from aguila.frameworks import pydantic_ai
 
 PROVIDERS = ("openai chat", "openai responses", "anthropic", "gemini")
 MODELS = {
@@ -34,61 +41,106 @@ MODELS = {
 Json = dict[str, Any]
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _OF_A_HOP = frozenset({"host", "connection", "content-length", "transfer-encoding", "accept-encoding"})
+_numbers = itertools.count(1)
 CUT = "cut"
 """As the last piece of an answer: the connection ends before the answer does."""
 Answer = tuple[int, bytes | list[bytes | threading.Event | str]]
 """A status and a body; in pieces, the answer waits at an event until the test sets it."""
 
 
-def agent_for(provider: str, url: str, /, **options: Any) -> Any:
-    """Return an agent of a provider, over its official SDK, that talks to the server at ``url``.
+def agent_for(
+    provider: str,
+    url: str,
+    /,
+    *,
+    tools: Iterable[Any] = (),
+    instructions: Any = None,
+    max_rounds: int = 10,
+    settings: Json | None = None,
+    **options: Any,
+) -> Any:
+    """Return an agent with a model of a vendor, over its official SDK, that talks to the server at ``url``.
 
     Each run has a client of its own, closed with it: a test leaves no connection behind.
     """
-    model = MODELS[provider]
+    name = MODELS[provider]
+    agent: Agent[Any, Any] = Agent(
+        deps_type=Run, tools=[pydantic_tool(tool) for tool in tools], instructions=instructions, retries=9
+    )
+    limits = UsageLimits(request_limit=max_rounds)
 
-    async def hand_over(run: Any, made: Any) -> None:
-        if run.agent is agent:
-            run.agent = made
-        await made(run)
+    async def serve(run: Any) -> None:
+        async with model_of(provider, url, name) as model:
+            made = pydantic_ai.agent(agent, model=model, usage_limits=limits, model_settings=settings, **options)
+            if run.agent is serve:
+                run.agent = made
+            await made(run)
 
-    async def agent(run: Any) -> None:
-        match provider:
-            case "anthropic":
-                from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+    return serve
 
-                # Loading certificates takes longer than the test; a loaded machine connects in more than 5 seconds.
-                plain = DefaultAsyncHttpxClient(verify=False)
-                async with AsyncAnthropic(
-                    base_url=url, timeout=DEADLINE, api_key="key", max_retries=0, http_client=plain
-                ) as client:
-                    await hand_over(run, anthropic.agent(client, model=model, **options))
-            case "gemini":
-                from google.genai import Client
 
-                genai = Client(
-                    api_key="key",
-                    http_options={
-                        "base_url": url,
-                        "api_version": "v1beta",
-                        "client_args": {"verify": _NO_CERTIFICATES},
-                        "async_client_args": {"verify": _NO_CERTIFICATES, "ssl": _NO_CERTIFICATES},
-                    },
-                )
-                async with genai.aio:
-                    await hand_over(run, gemini.agent(genai, model=model, **options))
-            case _:
-                from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+def pydantic_tool(tool: Any) -> Tool[Any]:
+    """Return a function tool of ours as a tool of pydantic-ai, whose dependencies are the run."""
+    made = FunctionTool.of(tool)
 
-                plain = DefaultAsyncHttpxClient(verify=False)
-                address = f"{url}/v1"
-                async with AsyncOpenAI(
-                    base_url=address, timeout=DEADLINE, api_key="key", max_retries=0, http_client=plain
-                ) as client:
-                    made = openai.agent(client, model=model, api=provider.split()[1], **options)
-                    await hand_over(run, made)
+    async def call(ctx: RunContext[Run], /, **arguments: Any) -> Any:
+        try:
+            bound = made.check(arguments)
+        except ToolError as error:
+            raise ModelRetry(str(error)) from error
+        if made.needs_approval(arguments) and not ctx.tool_call_approved:
+            raise ApprovalRequired
+        if made.takes_run:
+            bound["run"] = ctx.deps
+        value = made.function(**bound) if made.is_async else await asyncio.to_thread(made.function, **bound)
+        return await value if inspect.isawaitable(value) else value
 
-    return agent
+    declared = made.declaration
+    return Tool.from_schema(call, declared.name, declared.description, declared.parameters, takes_ctx=True)
+
+
+@asynccontextmanager
+async def model_of(provider: str, url: str, name: str) -> AsyncIterator[Any]:
+    """Make a model of pydantic-ai that talks to the server at ``url``."""
+    match provider:
+        case "anthropic":
+            from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
+            from pydantic_ai.models.anthropic import AnthropicModel
+            from pydantic_ai.providers.anthropic import AnthropicProvider
+
+            # Loading certificates takes longer than the test; a loaded machine connects in more than 5 seconds.
+            plain = DefaultAsyncHttpxClient(verify=False)
+            async with AsyncAnthropic(
+                base_url=url, timeout=DEADLINE, api_key="key", max_retries=0, http_client=plain
+            ) as client:
+                yield AnthropicModel(name, provider=AnthropicProvider(anthropic_client=client))
+        case "gemini":
+            from google.genai import Client
+            from pydantic_ai.models.google import GoogleModel
+            from pydantic_ai.providers.google import GoogleProvider
+
+            genai = Client(
+                api_key="key",
+                http_options={
+                    "base_url": url,
+                    "api_version": "v1beta",
+                    "client_args": {"verify": _NO_CERTIFICATES},
+                    "async_client_args": {"verify": _NO_CERTIFICATES, "ssl": _NO_CERTIFICATES},
+                },
+            )
+            async with genai.aio:
+                yield GoogleModel(name, provider=GoogleProvider(client=genai))
+        case _:
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+            from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
+            from pydantic_ai.providers.openai import OpenAIProvider
+
+            plain = DefaultAsyncHttpxClient(verify=False)
+            async with AsyncOpenAI(
+                base_url=f"{url}/v1", timeout=DEADLINE, api_key="key", max_retries=0, http_client=plain
+            ) as client:
+                kind = OpenAIChatModel if provider == "openai chat" else OpenAIResponsesModel
+                yield kind(name, provider=OpenAIProvider(openai_client=client))
 
 
 def turn_fixtures() -> list[Json]:
@@ -321,6 +373,7 @@ def _responses(
 ) -> Answer:
     events: list[Json] = []
     place = 0
+    number = next(_numbers)  # ids of items are unique, also those of different answers
 
     def response(status: str, **more: Any) -> Json:
         made = {"id": "resp_1", "object": "response", "created_at": 1, "model": "m", "output": [], "status": status}
@@ -328,13 +381,13 @@ def _responses(
 
     events.append({"type": "response.created", "response": response("in_progress")})
     if thought is not None:
-        item = {"id": "rs_1", "type": "reasoning", "summary": []}
+        item = {"id": f"rs_{number}", "type": "reasoning", "summary": []}
         events.append({"type": "response.output_item.added", "output_index": place, "item": item})
         for piece in _pieces(thought[0]):
             events.append(
                 {
                     "type": "response.reasoning_summary_text.delta",
-                    "item_id": "rs_1",
+                    "item_id": f"rs_{number}",
                     "output_index": place,
                     "summary_index": 0,
                     "delta": piece,
@@ -346,13 +399,13 @@ def _responses(
     for kind, said in (("output_text", text), ("refusal", refusal)):
         if said == "":
             continue
-        item = {"id": "msg_1", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
+        item = {"id": f"msg_{number}", "type": "message", "role": "assistant", "status": "in_progress", "content": []}
         events.append({"type": "response.output_item.added", "output_index": place, "item": item})
         for piece in _pieces(said):
             events.append(
                 {
                     "type": f"response.{kind}.delta",
-                    "item_id": "msg_1",
+                    "item_id": f"msg_{number}",
                     "output_index": place,
                     "content_index": 0,
                     "delta": piece,

@@ -105,7 +105,8 @@ def check_chat(request: Block) -> Problems:
         role, content = message["role"], message.get("content")
         before = messages[index - 1] if index else {}
         is_signed = "extra_content" in message or "extra_content" in before  # Gemini's own endpoint takes them so
-        if role != "tool" and before.get("role") == role and not is_signed:
+        # Several system messages: pydantic-ai joins them for servers whose profile says so.
+        if role not in ("tool", "system") and before.get("role") == role and not is_signed:
             wrong.append(f"C-10 message {index}: {role!r} speaks twice")
         if waiting and role != "tool":
             wrong.append(f"C-2 message {index}: calls {waiting} are not answered before it")
@@ -154,8 +155,6 @@ def _chat_assistant(message: Block) -> Problems:
             texts = part["thinking"] if part["type"] == "thinking" else [part]
             if not texts or any(one["type"] != "text" or one["text"] == "" for one in texts):
                 wrong.append("C-9 a chunk of an assistant's content")
-    if "reasoning_content" in message and not calls:
-        wrong.append("C-8 a thought without calls")
     for call in calls or ():
         if not 0 < len(call["id"]) <= 40 or call["type"] != "function":
             wrong.append(f"C-3 call id {call['id']!r}")
@@ -170,8 +169,19 @@ def _call(name: str, arguments: str) -> Problems:
 
 def _functions(functions: list[Block]) -> Problems:
     wrong = _names([one["name"] for one in functions], OPENAI_NAME, "O-1", "O-6")
-    wrong += ["O-7 strict" for one in functions if one.get("strict")]
+    wrong += ["O-7 strict" for one in functions if one.get("strict") and not _is_strict(one["parameters"])]
     return wrong + [problem for one in functions for problem in check_root_schema(one["parameters"])]
+
+
+def _is_strict(schema: Any) -> bool:
+    """Return whether all objects of a schema have just their properties, and require all of them."""
+    if isinstance(schema, list):
+        return all(map(_is_strict, schema))
+    if not isinstance(schema, dict):
+        return True
+    properties = schema.get("properties", {})
+    is_closed = schema.get("additionalProperties") is False and sorted(schema.get("required", ())) == sorted(properties)
+    return (schema.get("type") != "object" or is_closed) and all(map(_is_strict, schema.values()))
 
 
 def _chat_content(role: str, content: Any) -> Problems:
@@ -248,7 +258,7 @@ def check_responses(request: Block) -> Problems:
     if len(set(called)) != len(called) or len(set(thoughts)) != len(thoughts):
         wrong.append("R-6 an id is used twice")
     functions = [tool for tool in request.get("tools", ()) if tool["type"] == "function"]
-    wrong += ["O-7 not told to be lenient" for one in functions if one.get("strict") is not False]
+    wrong += ["O-7 not told whether to be strict" for one in functions if "strict" not in one]
     return wrong + _functions(functions)
 
 
@@ -269,13 +279,20 @@ def _responses_message(item: Block) -> Problems:
     if not is_known or ("phase" in item and item["role"] != "assistant"):
         return [f"R-7 phase {item['phase']!r}"]
     if item["role"] == "assistant":
-        return [] if isinstance(item["content"], str) and item["content"] != "" else ["R-5 an assistant says nothing"]
+        content = item["content"]
+        texts = (
+            [content] if isinstance(content, str) else [one["text"] for one in content if one["type"] == "output_text"]
+        )
+        says = bool(texts) and all(texts) and (isinstance(content, str) or len(texts) == len(content))
+        return [] if says else ["R-5 an assistant says nothing"]
     if item["role"] not in ("user", "system", "developer"):
         return [f"R-5 role {item['role']!r}"]
     return _responses_parts(item["content"])
 
 
 def _responses_parts(parts: Any) -> Problems:
+    if isinstance(parts, str):
+        return [] if parts != "" else ["R-5 empty text"]
     if not isinstance(parts, list) or not parts:
         return ["R-5 no parts"]
     wrong: Problems = []
@@ -296,6 +313,10 @@ def _responses_parts(parts: Any) -> Problems:
 # Anthropic
 
 
+def _texts(blocks: list[Block]) -> list[str]:
+    return [block["text"] for block in blocks] or [""]
+
+
 def check_anthropic(request: Block, *, is_paused: bool = False) -> Problems:
     """Anthropic, Messages. ``is_paused``: the last message is an answer that is to be continued."""
     wrong: Problems = []
@@ -304,7 +325,8 @@ def check_anthropic(request: Block, *, is_paused: bool = False) -> Problems:
         wrong.append("A-11 the user begins")
     if messages and (messages[-1]["role"] == "assistant") != is_paused:
         wrong.append("A-5 the user ends")
-    if "system" in request and request["system"].strip() == "":
+    system = request.get("system")
+    if system is not None and not all(one.strip() for one in ([system] if isinstance(system, str) else _texts(system))):
         wrong.append("A-2 empty system")
     ids: list[str] = []
     waiting: list[str] = []

@@ -62,6 +62,7 @@ REMOVED: Final = {
 _SERVER: Final = "Server"
 _THREADS: Final = "Threads and retention"
 _RUNS: Final = "Runs"
+_MODEL: Final = "Model"
 _ACCESS: Final = "Access and input"
 _FRONT_ENDS: Final = "Front ends"
 
@@ -124,6 +125,23 @@ def serve(
             metavar="STORE",
         ),
     ] = None,
+    model: Annotated[
+        str | None,
+        _option(
+            _MODEL,
+            "Serve a chat with this model instead of an agent, such as openai:gpt-5.4-mini. Extra: models.",
+            metavar="VENDOR:MODEL",
+        ),
+    ] = None,
+    instructions: Annotated[str | None, _option(_MODEL, "Instructions of the model.", metavar="TEXT")] = None,
+    mcp: Annotated[
+        list[str] | None,
+        _option(_MODEL, "Give the model the tools of this MCP server. Repeatable.", metavar="URL|COMMAND"),
+    ] = None,
+    tools: Annotated[
+        list[str] | None,
+        _option(_MODEL, "Give the model the public functions of this module. Repeatable.", metavar="MODULE"),
+    ] = None,
     history: Annotated[
         Literal["client", "server"],
         _option(_THREADS, "Use the messages of the request (client), or those in the store (server)."),
@@ -181,7 +199,10 @@ def serve(
     ] = None,
     open: Annotated[bool, _flag(_FRONT_ENDS, "Open the page in the browser.", "--open")] = False,  # noqa: A002
 ) -> None:
-    """Serve an agent over AG-UI; without one, the demo. With a URL, make the runs of any AG-UI endpoint durable."""
+    """Serve an agent over AG-UI; without one, the demo. With a URL, make the runs of any AG-UI endpoint durable.
+
+    With --model, serve a chat with any model: aguila serve --model openai:gpt-5.4-mini --mcp http://127.0.0.1:9000/mcp
+    """
     from aguila.cli import serve as serving
     from aguila.cli.http_caller import is_url
     from aguila.server import front_end_options
@@ -191,6 +212,13 @@ def serve(
         raise typer.BadParameter("--reload works with one process only; drop --workers")
     if upstream_header and not is_url(target):
         raise typer.BadParameter("--upstream-header is for the URL of an endpoint; drop it")
+    chat = None
+    if model is not None:
+        if _is_given(context, "target"):
+            raise typer.BadParameter(f"--model serves a chat of its own; drop {target}")
+        chat = serving.ModelChat(model=model, instructions=instructions, mcp=mcp or [], tools=tools or [])
+    elif instructions is not None or mcp or tools:
+        raise typer.BadParameter("--instructions, --mcp and --tools are for a chat with --model; name the model")
     given = [option for option in APP_OPTIONS if _is_given(context, option)]
     named = ["--" + option.replace("_", "-") for option in given]
     options = {APP_OPTIONS[option]: context.params[option] for option in given if option != "store"}
@@ -200,7 +228,8 @@ def serve(
         options = front_end_options(front_end) | options
         named.append(f'--for {front_end} (as **front_end_options("{front_end}"))')
     what = serving.Serving(
-        target=target,
+        target=target if chat is None else chat.model,
+        chat=chat,
         folder=str(Path.cwd()),
         store=None if store is None else _absolute(store),
         host=host,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final, Literal, TypedDict, TypeVar, get_args, get_origin, overload
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, get_args, get_origin, overload
 
 import msgspec
 
@@ -172,24 +172,10 @@ def _shallow_brackets(value: Any) -> int:
 
 @overload
 def decode_event(
-    data: bytes | str,
-    *,
-    strict: Literal[True],
-    compat: Level = ...,
-    warn: Warn | None = ...,
-    max_size: int = ...,
-    new_id: Callable[[], str] | None = ...,
+    data: bytes | str, *, strict: Literal[True], warn: Warn | None = ..., max_size: int = ...
 ) -> Event | None: ...
 @overload
-def decode_event(
-    data: bytes | str,
-    *,
-    strict: bool = ...,
-    compat: Level = ...,
-    warn: Warn | None = ...,
-    max_size: int = ...,
-    new_id: Callable[[], str] | None = ...,
-) -> Event | MetaEvent | None: ...
+def decode_event(data: bytes | str, **options: Unpack[DecoderOptions]) -> Event | MetaEvent | None: ...
 def decode_event(
     data: bytes | str,
     *,
@@ -240,37 +226,11 @@ _KINDS: Final[dict[Any, str]] = {
 
 
 @overload
-def decode(
-    data: bytes | str,
-    *,
-    strict: bool = ...,
-    compat: Level = ...,
-    warn: Warn | None = ...,
-    max_size: int = ...,
-    new_id: Callable[[], str] | None = ...,
-) -> Event | None: ...
+def decode(data: bytes | str, **options: Unpack[DecoderOptions]) -> Event | None: ...
 @overload
-def decode(
-    data: bytes | str,
-    type: type[T],
-    *,
-    strict: bool = ...,
-    compat: Level = ...,
-    warn: Warn | None = ...,
-    max_size: int = ...,
-    new_id: Callable[[], str] | None = ...,
-) -> T: ...
+def decode(data: bytes | str, type: type[T], **options: Unpack[DecoderOptions]) -> T: ...
 @overload
-def decode(
-    data: bytes | str,
-    type: Any,
-    *,
-    strict: bool = ...,
-    compat: Level = ...,
-    warn: Warn | None = ...,
-    max_size: int = ...,
-    new_id: Callable[[], str] | None = ...,
-) -> Any: ...
+def decode(data: bytes | str, type: Any, **options: Unpack[DecoderOptions]) -> Any: ...
 def decode(
     data: bytes | str,
     type: Any = Event,  # noqa: A002  # the name is part of the interface

@@ -116,20 +116,13 @@ def _write(obj: Any) -> bytes:
     # msgspec writes NaN and Infinity as null, so only output with a null can contain one. (`in` would first try its
     # operand as a number, which takes three times as long.)
     if data.find(b"null") >= 0 if len(data) <= _LONG else _has_null(data):
-        _refuse_non_finite(obj)
+        refuse_non_finite(obj)
     return data
 
 
 def _has_null(data: bytes) -> bool:
     """Return whether JSON contains a null outside words: megabytes of base64 likely contain the four letters."""
     return data == b"null" or any(data.find(mark) >= 0 for mark in (b":null", b",null", b"[null"))
-
-
-def _refuse_non_finite(obj: Any) -> None:
-    try:
-        refuse_non_finite(obj)
-    except RecursionError:
-        raise EncodeError("nested too deep to write") from None
 
 
 def with_text_content(obj: Any) -> Any:

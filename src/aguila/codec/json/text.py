@@ -178,11 +178,14 @@ def replace_surrogates(value: Any) -> Any:
 
 def refuse_non_finite(obj: Any) -> None:
     """Raise ``EncodeError`` with the path of the first NaN or Infinity in an object that is otherwise writable."""
-    value = msgspec.to_builtins(obj, enc_hook=_skip_raw)
     try:
-        _write_finite(value)
-    except ValueError:
-        refuse_non_finite_numbers(value)
+        value = msgspec.to_builtins(obj, enc_hook=_skip_raw)
+        try:
+            _write_finite(value)
+        except ValueError:
+            refuse_non_finite_numbers(value)
+    except RecursionError:
+        raise EncodeError("nested too deep to write") from None
 
 
 def _skip_raw(value: Any) -> Any:

@@ -24,16 +24,9 @@ def read_envelope(data: bytes, known: frozenset[int]) -> tuple[int, bytes, int]:
     Unknown fields beside the event are skipped. Raises ``Malformed`` for two different events and for bytes that are
     not such a message.
     """
-    # Nearly every frame is a single field. This takes a quarter of the time of the general case.
-    end = len(data)
-    tag, at = _varint(data, 0, end)
-    if tag & 7 == BYTES and tag >> 3 in known:
-        length, at = _varint(data, at, end)
-        if at + length == end:
-            return tag >> 3, data[at:], 0
     event = unknown = 0
     payloads: list[bytes] = []
-    for number, wire, start, stop in fields(data, 0, end):
+    for number, wire, start, stop in fields(data, 0, len(data)):
         if number not in known:
             # A number, or bytes that are not a message, cannot be an event of a later version.
             if not unknown and wire == BYTES and _is_message(data, start, stop):

@@ -1,1 +1,0 @@
-"""The loop that asks a model and executes its tool calls."""

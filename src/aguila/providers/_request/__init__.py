@@ -1,1 +1,0 @@
-"""Make requests for a provider: prompt, history, files and schemas."""

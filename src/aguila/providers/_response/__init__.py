@@ -1,1 +1,0 @@
-"""Read the streamed responses of a provider."""
