@@ -172,11 +172,11 @@ class Runs:
             await wait_for_start(other, request)
             if (found := await find_repeated(request, self.store)) is not None:
                 return Started(record=found)
-        # Attaching to a run needs neither a turn nor a place.
-        if (key.scope, key.thread_id) in self._turns.queues and (
-            found := await find_repeated(request, self.store)
-        ) is not None:
-            return Started(record=found)
+        if (key.scope, key.thread_id) in self._turns.queues:
+            request.seen_until = self._find_seen(request, key)
+            # Attaching to a run needs neither a turn nor a place.
+            if (found := await find_repeated(request, self.store)) is not None:
+                return Started(record=found)
         try:
             place = self.admission.admit(request)
         except Rejected:
@@ -223,6 +223,15 @@ class Runs:
                     if self.store_health.is_failing:
                         self.store_health.record_success(began)
                     return self._own(self._environment, plan, begun, place)
+
+    def _find_seen(self, request: StartRequest, key: RunKey) -> int | None:
+        """Return the last event before the run that had not ended when a request came; None if none is known here."""
+        thread = key.scope, key.thread_id
+        for other, live in self.live.items():
+            if (other.scope, other.thread_id) == thread and live.own is not None:
+                return live.own.first - 1
+        end = self._thread_ends.get(thread)
+        return None if end is None or end.ended_at <= request.received_at else end.last - 1
 
     async def start_unstored(self, request: StartRequest) -> Started:
         """Start a run that is not stored. Raises ``Rejected`` or ``StoreUnavailable``."""

@@ -34,8 +34,8 @@ class Turns:
         try:
             if queue[0] is not request:
                 request.turn = asyncio.get_running_loop().create_future()
-                # Read while the request waits: to read first would let a later request overtake it.
-                request.seen_until = await self._read_last(scope, thread_id)
+                if request.seen_until is None:  # read while it waits, or a later request would overtake it
+                    request.seen_until = await self._read_last(scope, thread_id)
                 await request.turn
             yield
         finally:

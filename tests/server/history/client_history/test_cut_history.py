@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from contextlib import ExitStack
@@ -16,7 +17,7 @@ from waiting import wait_until
 from aguila import App
 from aguila.codec import decode, encode
 from aguila.server import Trust
-from aguila.store import SQLiteStore
+from aguila.store import SQLiteStore, ThreadRecord, Want
 from aguila.stream import Lineage
 
 Json = dict[str, Any]
@@ -228,6 +229,40 @@ def test_setting_the_clock_back_does_not_change_which_run_a_queued_message_conti
             first.rest()
             for one_waiting in waiting:
                 one_waiting.result()
+        assert parents(server) == {"r1": None, "r2": None, "r3": None}
+
+
+class LateSummaries(SQLiteStore):
+    """A store whose summaries of threads arrive only after ``is_late`` is cleared."""
+
+    is_late = False
+
+    async def thread(self, scope: str, thread_id: str, want: Want = Want()) -> ThreadRecord:  # noqa: B008
+        while self.is_late and want == Want():  # noqa: ASYNC110 - the test sets it from another thread
+            await asyncio.sleep(0.01)
+        return await super().thread(scope, thread_id, want)
+
+
+def test_a_queued_message_continues_the_run_before_although_the_store_answers_after_that_run(
+    tmp_path: Any, history: Any
+) -> None:
+    store = LateSummaries(tmp_path / "threads.db")
+    agent, one = Held(), user_json("u1", "one")
+    app = App(agent, store=store, history=history, busy="queue")
+    with serving(app) as server, server.run(run_id="r1", messages=[one]) as first, ExitStack() as stack:
+        agent.gate("r1").await_reached()
+        store.is_late = True
+        waiting = []
+        for number in (2, 3):
+            run_id, messages = f"r{number}", [one, user_json(f"u{number}", "more")]
+            agent.gate(run_id).open()
+            waiting.append(stack.enter_context(Background(partial(server.events, run_id=run_id, messages=messages))))
+            wait_until(lambda count=number: count_admitted(app) == count)
+        agent.gate("r1").open()
+        first.rest()
+        waiting[0].result()
+        store.is_late = False
+        waiting[1].result()
         assert parents(server) == {"r1": None, "r2": None, "r3": None}
 
 
