@@ -22,10 +22,19 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def packages(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with all that the extras below need: pip reads the index once, not for each environment."""
+    """A folder with all that the extras below and a new project need: pip reads the index once for all environments."""
     folder = tmp_path_factory.mktemp("packages")
     constraints = ROOT / "requirements" / "constraints.txt"
-    what = ["-q", "-d", str(folder), "-c", str(constraints), f"{wheel}[aiohttp,cli,client,server]"]
+    what = [
+        "-q",
+        "-d",
+        str(folder),
+        "-c",
+        str(constraints),
+        f"{wheel}[aiohttp,cli,client,server]",
+        "pytest",
+        "setuptools",
+    ]
     subprocess.run([*PIP, sys.executable, "download", *what], check=True, capture_output=True, text=True)
     return folder
 

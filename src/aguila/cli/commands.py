@@ -10,6 +10,7 @@ from aguila import __version__
 from aguila.cli.main import about
 from aguila.cli.options import stores, streams
 from aguila.cli.options.help_texts import add_command, make_group
+from aguila.cli.options.init import init
 from aguila.cli.options.inspect import inspect
 from aguila.cli.options.serve import ServeCommand, serve
 
@@ -30,6 +31,7 @@ def _root(
         typer.echo(context.get_help())
 
 
+add_command(commands, init)
 add_command(commands, serve, cls=ServeCommand)
 add_command(commands, inspect)
 streams.register(commands)
