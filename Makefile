@@ -24,7 +24,7 @@ install:
 # The page is built while the server runs, if npm is present. The server says when it is ready.
 run: $(RUN_ENV)
 	@if $(BIN)/python scripts/build_page.py --is-built; then :; elif command -v npm >/dev/null; then \
-	  export AGUILA_PAGE=building; \
+	  export AGUILA_PAGE_BUILD=running; \
 	  ($(BIN)/python scripts/build_page.py >$(VENV)/page.log 2>&1 || echo "The page was not built; see $(VENV)/page.log") & \
 	fi; exec $(BIN)/aguila serve aguila.cli.demo:agent $(if $(STORE),--store '$(STORE)') $(ARGS)
 

@@ -21,6 +21,7 @@ import pytest
 import uvicorn
 from processes import forked
 from processes.commands import Command, aguila_serve
+from serve_options import AGENT, GIVEN, app_options, no_logs, written
 from serving import REPOSITORY, Held, check_valid, text_of, types
 from typer.testing import CliRunner
 from waiting import DEADLINE, wait_until
@@ -38,15 +39,6 @@ from aguila.server.frontends.page.files import PageFiles
 from aguila.store import MemoryStore, Retention
 
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-AGENT = """
-async def agent(run):
-    yield "Hello from here"
-
-async def other(run):
-    return "Another one"
-
-nothing = 5
-"""
 
 
 @pytest.fixture
@@ -58,10 +50,6 @@ def folder(tmp_path: Path) -> Path:
 def aguila(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     done = forked.aguila(*arguments, folder=folder)
     return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
-
-
-def no_logs(**_: Any) -> None:
-    """Leave the logging of the tests unchanged."""
 
 
 def asking(text: str) -> list[dict[str, Any]]:
@@ -130,51 +118,6 @@ def test_a_copilotkit_page_is_served_and_its_settings_are_printed(folder: Path) 
         assert server.get("/copilotkit/info").status_code == 200
 
 
-GIVEN: dict[str, tuple[str, Any]] = {
-    "store": ("x.db", None),
-    "history": ("server", "server"),
-    "busy": ("queue", "queue"),
-    "drain": ("4.5", 4.5),
-    "keep_seconds": ("1005", Retention(max_age=1005.0)),
-    "allowed_host": ("a.example", ["a.example"]),
-    "cors_origin": ("http://a", ["http://a"]),
-    "header": ("x-trace", ["x-trace"]),
-    "copilotkit": ("", True),
-    "copilotkit_path": ("/kit", "/kit"),
-    "langgraph_interrupts": ("", True),
-    "page": ("", True),
-    "debug": ("", True),
-}
-"""A value for each option that an App has itself, as it is written and as it arrives."""
-
-
-def written(option: str) -> list[str]:
-    value = GIVEN[option][0]
-    return ["--" + option.replace("_", "-"), *([value] if value else [])]
-
-
-def app_options(folder: Path, monkeypatch: pytest.MonkeyPatch, *words: str) -> dict[str, Any]:
-    """Return the options that ``aguila serve`` passes to the App."""
-    built: list[dict[str, Any]] = []
-
-    class Built(App):
-        def __init__(self, agent: Any, **options: Any) -> None:
-            built.append(options)
-            super().__init__(agent, **options)
-
-    def run(server: uvicorn.Server, sockets: list[socket.socket]) -> None:
-        sockets[0].close()
-
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(serve, "App", Built)
-    monkeypatch.setattr(uvicorn.Server, "run", run)
-    monkeypatch.setattr(serve, "log_config", no_logs)
-    monkeypatch.setattr(sys, "path", [str(folder), *sys.path])
-    done = CliRunner().invoke(commands, ["serve", "mine:agent", "--port", "0", *words])
-    assert done.exit_code == 0, done.output
-    return built[0]
-
-
 def test_every_option_of_an_app_reaches_it_only_if_it_is_given(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(GIVEN) == list(APP_OPTIONS)
     every = [word for option in GIVEN for word in written(option)]
@@ -229,12 +172,12 @@ def test_an_option_beside_for_wins(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 OPTIONS = """target host port workers reload json_logs debug store history busy drain keep_seconds allowed_host
 cors_origin header upstream_header copilotkit copilotkit_path langgraph_interrupts page open front_end log_level
-forwarded_allow_ips model instructions mcp tools"""
+forwarded_allow_ips model instructions mcp tools config"""
 
 
-def test_the_command_has_28_options() -> None:
+def test_the_command_has_29_options() -> None:
     options = [name for name in inspect.signature(serve_command).parameters if name != "context"]
-    assert (sorted(options), len(options)) == (sorted(OPTIONS.split()), 28)
+    assert (sorted(options), len(options)) == (sorted(OPTIONS.split()), 29)
 
 
 @pytest.mark.parametrize("option", REMOVED)
@@ -272,7 +215,7 @@ def test_on_this_machine_it_answers_to_no_foreign_name(folder: Path) -> None:
 def test_what_an_app_says_itself_cannot_be_said_beside_it(
     folder: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
-    expected = '--for tdesign (as **front_end_options("tdesign"))' if options[0] == "--for" else options[0]
+    expected = '--for (as **front_end_options("tdesign"))' if options[0] == "--for" else options[0]
     (folder / "whole.py").write_text("import aguila, mine\napp = aguila.App(mine.agent, store='a.db')\n")
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", [str(folder), *sys.path])

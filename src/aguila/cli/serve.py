@@ -69,7 +69,7 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     """Parameters of ``App`` that were given as options."""
     given: list[str] = []
-    """The same options as written on the command line."""
+    """Where each was given: ``--drain``, ``AGUILA_DRAIN`` or ``drain in aguila.toml``."""
     upstream_headers: dict[str, str] = {}
     """Headers for the endpoint, if the target is a URL."""
     inspects: bool = False
@@ -348,7 +348,8 @@ def welcome(serving: Serving, app: App, port: int) -> str:
     if app.page is not None:
         built = f"Open {url}/ in a browser to chat with it."
         building = "The page is being built; this terminal says when it is ready."
-        missing = building if os.environ.get("AGUILA_PAGE") == "building" else f"{NOT_BUILT[0].upper()}{NOT_BUILT[1:]}."
+        is_building = os.environ.get("AGUILA_PAGE_BUILD") == "running"
+        missing = building if is_building else f"{NOT_BUILT[0].upper()}{NOT_BUILT[1:]}."
         lines.append(built if app.page.is_built else missing)
     if accepts_runs and not serving.is_local:
         others = "" if lists_threads else "; listing, deleting and files need App(authenticate=...)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -30,6 +30,11 @@ def store_from_environment(environment: MutableMapping[str, str]) -> str | None:
         if not location:
             raise ValueError(f"{file}, the file of {FILE}, is empty; it has to contain the location of a store")
     return None if location is None else absolute_location(location)
+
+
+def names_store(environment: Mapping[str, str]) -> bool:
+    """Return whether the environment names a store."""
+    return bool(environment.get(LOCATION) or environment.get(FILE))
 
 
 def absolute_location(location: str) -> str:

@@ -5,6 +5,7 @@ Options that configure an ``App`` are passed on only if they were given, and ref
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from aguila.cli.options.help_texts import Command
+from aguila.cli.options.settings import add_variables, read_file, source_of, split_variables
 
 APP_OPTIONS: Final = {
     "store": "store",
@@ -76,14 +78,28 @@ def _flag(panel: str, help: str, *names: str) -> Any:  # noqa: A002 - typer's na
 
 
 class ServeCommand(Command):
-    """The command, which says where an option of an earlier version is now."""
+    """The command. It also reads the environment, and says where an option of an earlier version is now."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        add_variables(self.params)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments."""
+        """Read the arguments, and the environment and the file for those that are absent."""
         for word in args:
             if (place := REMOVED.get(word.partition("=")[0])) is not None:
                 raise typer.BadParameter(f"{word.partition('=')[0]} is gone; use {place}", ctx=ctx)
-        return super().parse_args(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except typer.BadParameter as error:
+            if error.param is not None and error.param.name == "port" and "tcp://" in os.environ.get("AGUILA_PORT", ""):
+                error.message += (
+                    ". Kubernetes sets AGUILA_PORT in the pods beside a Service that is named aguila:"
+                    " add enableServiceLinks: false to the pod, or set AGUILA_PORT."
+                )
+            raise
+        split_variables(ctx)
+        return rest
 
 
 def serve(
@@ -95,6 +111,16 @@ def serve(
             help="The agent or App to serve, importable from this directory; or the URL of an AG-UI endpoint.",
         ),
     ] = "aguila.cli.demo:agent",
+    config: Annotated[
+        Path | None,
+        _option(
+            _SERVER,
+            "TOML file with options: drain = 30. Arguments and variables win over it.",
+            metavar="FILE",
+            is_eager=True,
+            callback=read_file,
+        ),
+    ] = None,
     host: Annotated[
         str, _option(_SERVER, "Address to bind. Anything but a loopback address is reachable from the network.")
     ] = "127.0.0.1",
@@ -179,7 +205,7 @@ def serve(
             _FRONT_ENDS,
             "Set what copilotkit, assistant-ui, tanstack or tdesign needs. Options beside it win.",
             "--for",
-            metavar="FRONT_END",
+            metavar="NAME",
         ),
     ] = None,
     copilotkit: Annotated[bool, _flag(_FRONT_ENDS, "Serve CopilotKit pages, without Node.", "--copilotkit")] = False,
@@ -205,6 +231,7 @@ def serve(
     """
     from aguila.cli import serve as serving
     from aguila.cli.http_caller import is_url
+    from aguila.cli.store_locations import names_store
     from aguila.server import front_end_options
     from aguila.store import Retention
 
@@ -214,27 +241,29 @@ def serve(
         raise typer.BadParameter("--upstream-header is for the URL of an endpoint; drop it")
     chat = None
     if model is not None:
-        if _is_given(context, "target"):
+        if source_of(context, "target") is not None:
             raise typer.BadParameter(f"--model serves a chat of its own; drop {target}")
         chat = serving.ModelChat(model=model, instructions=instructions, mcp=mcp or [], tools=tools or [])
     elif instructions is not None or mcp or tools:
         raise typer.BadParameter("--instructions, --mcp and --tools are for a chat with --model; name the model")
-    given = [option for option in APP_OPTIONS if _is_given(context, option)]
-    named = ["--" + option.replace("_", "-") for option in given]
+    given = {option: source for option in APP_OPTIONS if (source := source_of(context, option)) is not None}
+    if given.get("store") != "--store" and names_store(os.environ):
+        store = None  # the variables win over the file
+        given.pop("store", None)
     options = {APP_OPTIONS[option]: context.params[option] for option in given if option != "store"}
     if keep_seconds is not None:
         options["retention"] = Retention(max_age=keep_seconds)
     if front_end is not None:
         options = front_end_options(front_end) | options
-        named.append(f'--for {front_end} (as **front_end_options("{front_end}"))')
+        given["front_end"] = f'{source_of(context, "front_end")} (as **front_end_options("{front_end}"))'
     what = serving.Serving(
         target=target if chat is None else chat.model,
         chat=chat,
         folder=str(Path.cwd()),
-        store=None if store is None else _absolute(store),
+        store=None if store is None else _absolute(store, given["store"]),
         host=host,
         options=options,
-        given=named,
+        given=list(given.values()),
         upstream_headers=_headers(upstream_header or ()),
     )
     try:
@@ -253,22 +282,17 @@ def serve(
         raise typer.Exit(1) from None
 
 
-def _absolute(store: str) -> str:
+def _absolute(store: str, source: str) -> str:
     """Return a location that is the same in every directory. Warn of a password, which other users can see."""
     from aguila.cli.store_locations import FILE, LOCATION, absolute_location, has_password
 
-    if has_password(store):
+    if source == "--store" and has_password(store):
         problem = "the password in --store is visible to all users of this machine, in the list of processes"
         typer.echo(f"aguila serve: {problem}; use {LOCATION}, {FILE} or PGPASSWORD instead", err=True)
     try:
         return absolute_location(store)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
 
 
 def _headers(lines: Sequence[str]) -> dict[str, str]:
