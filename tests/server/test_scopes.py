@@ -162,6 +162,7 @@ def test_files_belong_to_a_scope(both: Both) -> None:
         ("POST", "/"),
         ("POST", "/connect"),
         ("GET", "/capabilities"),
+        ("GET", "/openapi.json"),
         ("GET", "/threads"),
         ("GET", "/threads/old"),
         ("DELETE", "/threads/old"),

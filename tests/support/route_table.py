@@ -28,19 +28,19 @@ def route_names() -> set[str]:
     options: dict[str, Any] = {"page": True}
     for name in get_args(FrontEnd):
         options |= front_end_options(name)
-    found = dict(_endpoints(App(_agent, store=":memory:", **options)._router, ""))
+    found = dict(endpoints(App(_agent, store=":memory:", **options)._router, ""))
     own = {id(endpoint) for name, endpoint in found.items() if " /agents/{id}/" not in f"{name}/"}
     assert all(id(endpoint) in own for endpoint in found.values())
     return {PAGE, *(name for name in found if " /agents/{id}/" not in f"{name}/")}
 
 
-def _endpoints(router: Router, prefix: str) -> Iterator[tuple[str, Any]]:
+def endpoints(router: Router, prefix: str) -> Iterator[tuple[str, Any]]:
     for route in router.routes:
         assert isinstance(route, Mount | Route)
         path = prefix + re.sub(r"\{\w+\}", "{id}", route.path.rstrip("/"))
         if isinstance(route, Mount):
             assert isinstance(route.app, Router)
-            yield from _endpoints(route.app, path)
+            yield from endpoints(route.app, path)
             continue
         for method in route.endpoint.handlers:
             if method != "HEAD":

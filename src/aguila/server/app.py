@@ -11,11 +11,12 @@ import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Never
 
 from starlette.types import Message, Receive, Scope, Send
 
+from aguila.codec import encode
 from aguila.codec.notices import Warn, log_notice
 from aguila.codec.protobuf import ProtobufEncoder, has_protobuf
 from aguila.errors import StoreUnavailable
@@ -34,6 +35,7 @@ from aguila.server.frontends.tanstack import TanStack
 from aguila.server.http.access import Access, Authenticate, Preflight
 from aguila.server.http.errors import error_response, to_rejected
 from aguila.server.http.front_end import FrontEnd
+from aguila.server.http.openapi.document import build_document
 from aguila.server.http.responses import (
     BufferedResponse,
     Headers,
@@ -195,6 +197,18 @@ class App:
         self._front_ends.append(front_end)
         self._router = build_router(self._front_ends)
 
+    def openapi(self, address: str = "/") -> dict[str, Any]:
+        """Return the routes of the app as an OpenAPI 3.1 document: the one that ``GET /openapi.json`` sends.
+
+        ``address`` is where the app is reached, such as ``/`` or ``https://example.com/agent``.
+        """
+        has_credentials = self._access.authenticate is not None
+        document = build_document(self._router.routes, self._front_ends, has_credentials=has_credentials)
+        return {**document, "servers": [{"url": address}]}
+
+    def _encode_openapi(self, address: str) -> bytes:
+        return encode(self.openapi(address))
+
     def is_open_to(self, host: str, *, as_owner: bool = False) -> bool:
         """Return whether the app answers requests to ``host`` without credentials.
 
@@ -243,6 +257,7 @@ class App:
             capabilities=self._capabilities,
             front_ends=self._front_ends,
             access=self._access,
+            openapi=lru_cache(maxsize=1)(self._encode_openapi),
             warn=self._warn,
         )
         if self._signals is not None:

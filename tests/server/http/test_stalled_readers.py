@@ -243,6 +243,7 @@ LARGE: dict[str, tuple[str, bytes]] = {
     "GET /threads/{id}/runs/{id}/input": ("/threads/t/runs/r2/input", b""),
     "GET /files/{id}": ("/files/{file}", b""),
     "GET /data": ("/data", b""),
+    "GET /openapi.json": ("/openapi.json", b""),
     "GET /_page/{id}": ("/_page/large.js", b""),
     "POST /copilotkit": (
         "/copilotkit",

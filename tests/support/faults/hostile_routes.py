@@ -93,6 +93,7 @@ ROUTES = (
         "GET /agents",
         "GET /healthz",
         "GET /readyz",
+        "GET /openapi.json",
     ),
     *("GET /threads/{id}", "PATCH /threads/{id}", "DELETE /threads/{id}", "POST /threads/{id}/cancel"),
     *("GET /threads/{id}/events", "GET /threads/{id}/runs/{id}", "GET /threads/{id}/runs/{id}/events"),

@@ -15,6 +15,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import Receive, Scope, Send
 
 from aguila.errors import NotFound
+from aguila.offload import offload
 from aguila.server.config.errors import Rejected, draining_error
 from aguila.server.http import data_routes, file_routes, run_routes, thread_routes
 from aguila.server.http.budget import Reservation
@@ -105,6 +106,12 @@ async def list_agents(service: Service, request: Request) -> Response:
     return json_response({"agents": [{"name": name} for name in service.agents]})
 
 
+async def get_openapi(service: Service, request: Request) -> Response:
+    """``GET /openapi.json``: the routes of this app as an OpenAPI document."""
+    root: str = request.scope.get("root_path", "").rstrip("/")
+    return BufferedResponse(body=await offload(service.openapi, quote(root) or "/"))
+
+
 async def check_health(service: Service, request: Request) -> Response:
     """``GET /healthz``: 200 if this process answers. A store outage must not restart it: its runs may survive."""
     return json_response({"status": "ok"})
@@ -158,6 +165,7 @@ ROUTES: Final = (
     route("/healthz", {"GET": check_health}, is_public=True, allows_any_host=True),
     route("/readyz", {"GET": check_readiness}, is_public=True, allows_any_host=True),
     route("/agents", {"GET": list_agents}),
+    route("/openapi.json", {"GET": get_openapi}),
 )
 
 

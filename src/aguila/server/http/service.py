@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 
 from aguila.codec import encode
@@ -37,6 +37,7 @@ class Service:
         capabilities: Mapping[str | None, AgentCapabilities],
         front_ends: Sequence[FrontEnd],
         access: Access,
+        openapi: Callable[[str], bytes],
         warn: Warn,
     ) -> None:
         self.loop = asyncio.get_running_loop()
@@ -52,6 +53,8 @@ class Service:
         """The encoded capabilities of each agent; those of the app are at None."""
         self.headers_allowed = [name.lower() for name in settings.headers_allowed]
         self.front_ends = front_ends
+        self.openapi = openapi
+        """Returns the OpenAPI document of the app, which is reached at this address."""
         self.warn = warn
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""

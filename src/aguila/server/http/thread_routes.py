@@ -30,7 +30,7 @@ from aguila.store.cursors import format_cursor
 from aguila.store.encoding import MAX_TITLE, is_title, size_of_details
 from aguila.store.refusals import quota_exceeded
 
-_MAX_PAGE = 500
+MAX_PAGE = 500
 _MAX_PAGE_BYTES = 1 << 20
 """Bytes of titles and metadata on a page of threads."""
 _MAX_METADATA = 1 << 14  # bytes of JSON
@@ -87,8 +87,8 @@ async def read_thread_page(
     """
     query = request.query
     text = query.get("limit", "50")
-    if not is_number(text) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
-        raise Rejected(422, "bad_limit", f"limit is {text!r}; use a number from 1 to {_MAX_PAGE}", "/limit")
+    if not is_number(text) or len(text) > 6 or not 1 <= int(text) <= MAX_PAGE:
+        raise Rejected(422, "bad_limit", f"limit is {text!r}; use a number from 1 to {MAX_PAGE}", "/limit")
     limit = int(text)
     before = query.get(cursor)
     if before is not None and (not is_number(before) or len(before) > MAX_DIGITS):

@@ -1,7 +1,7 @@
 """CopilotKit's runtime contract (1.75, mode "sse") as a front end, so that a CopilotKit page needs no Node process.
 
-``routes`` has the routes and their handlers, ``envelope`` the single endpoint, ``documents`` the JSON that the page
-reads.
+``routes`` has the routes and their handlers, ``operations`` their part of the OpenAPI document, ``envelope`` the single
+endpoint, ``documents`` the JSON that the page reads.
 """
 
 from __future__ import annotations
@@ -13,12 +13,15 @@ from starlette.routing import BaseRoute
 
 from aguila.server.config.errors import Rejected
 from aguila.server.frontends.copilotkit.errors import describe_error
+from aguila.server.frontends.copilotkit.operations import OPERATIONS
 from aguila.server.frontends.copilotkit.routes import ROUTES
 from aguila.server.http.front_end import FrontEnd
+from aguila.server.http.openapi.operation import Operations
+from aguila.server.http.routes import ROUTES as APP_ROUTES
 
 DEFAULT_PATH: Final = "/copilotkit"
 
-_APP_ROUTES: Final = frozenset({"agents", "capabilities", "connect", "files", "healthz", "readyz", "threads"})
+_APP_ROUTES: Final = frozenset(one.path.split("/")[1] for one in APP_ROUTES)
 
 
 class CopilotKit(FrontEnd):
@@ -39,6 +42,10 @@ class CopilotKit(FrontEnd):
     @property
     def routes(self) -> Sequence[BaseRoute]:
         return ROUTES
+
+    @property
+    def operations(self) -> Operations:
+        return OPERATIONS
 
     def describe_error(self, refusal: Rejected) -> tuple[int, bytes] | None:
         return describe_error(refusal)

@@ -20,6 +20,7 @@ from aguila.codec import encode
 from aguila.errors import NotFound
 from aguila.server.frontends.page.options import Page
 from aguila.server.http.front_end import FrontEnd
+from aguila.server.http.openapi.operation import ANY, Answer, Operation, Operations
 from aguila.server.http.request import Request
 from aguila.server.http.responses import BufferedResponse, Headers, Response
 from aguila.server.http.routes import Endpoint, route
@@ -82,6 +83,11 @@ class PageFiles(FrontEnd):
     @property
     def routes(self) -> Sequence[BaseRoute]:
         return (route("/_page/{name}", {"GET": self._send_asset}, is_public=True),)
+
+    @property
+    def operations(self) -> Operations:
+        sent = Answer(description="The file", content={ANY: None})
+        return {self._send_asset: Operation(summary="Get a file of the page", answers={200: sent})}
 
     def root(self, request: Request) -> Endpoint | None:
         if request.method not in ("GET", "HEAD") or not _wants_html(request):
