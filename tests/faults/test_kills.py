@@ -10,6 +10,7 @@ import asyncio
 import random
 import sqlite3
 from collections import Counter
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -37,10 +38,10 @@ RUNS = 4
 ENDLESS = 1_000_000
 
 
-async def watched(view: list[asyncio.Task[None]], viewers: list[Viewer], total: int) -> None:
-    """Return when the viewers have so many events in all."""
+async def watched(view: list[asyncio.Task[None]], viewers: list[Viewer], total: int, each: int = 0) -> None:
+    """Return when the viewers have so many events in all, and each of them so many."""
     async with asyncio.timeout(PATIENCE):
-        while sum(viewer.last for viewer in viewers) < total:
+        while sum(viewer.last for viewer in viewers) < total or any(viewer.last < each for viewer in viewers):
             assert not all(task.done() for task in view), [task.exception() for task in view]
             await asyncio.sleep(0)
 
@@ -170,12 +171,12 @@ async def test_an_owner_that_sleeps_through_its_lease_writes_nothing_after_the_r
                     )
                     for viewer, pause in zip(mine, pauses, strict=True)
                 ]
-                await watched(tasks, mine, 50)
+                await watched(tasks, mine, 50, each=1)  # a run that has not begun could not be followed
                 tasks += [asyncio.create_task(viewer.follow(other.port)) for viewer in theirs]
-                await watched(tasks, theirs, 50)
+                await watched(tasks, theirs, 50, each=1)
                 pause_outside_of_a_write(owner, tmp_path / "threads.db")
                 await asyncio.gather(*tasks[3:])
-                assert all(viewer.is_done for viewer in theirs)
+                assert [viewer.is_done for viewer in theirs] == [True] * 3, [task.result() for task in tasks[3:]]
                 owner.wake()
                 await asyncio.gather(*tasks)
                 return [*mine, *theirs]
@@ -204,15 +205,9 @@ async def test_an_owner_that_sleeps_through_its_lease_writes_nothing_after_the_r
 
 def pause_outside_of_a_write(owner: Worker, path: Path) -> None:
     """Pause a process. One that holds the lock of the file would stop the other ones too: that is SQLite's contract."""
-    while True:
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as lock:
+        while not lock.in_transaction:  # without a pause: the owner releases the lock for moments only
+            with suppress(sqlite3.OperationalError):
+                lock.execute("BEGIN IMMEDIATE")
         owner.pause()
-        probe = sqlite3.connect(path, timeout=0.3, isolation_level=None)
-        try:
-            probe.execute("BEGIN IMMEDIATE")
-            probe.execute("ROLLBACK")
-        except sqlite3.OperationalError:
-            owner.wake()
-        else:
-            return
-        finally:
-            probe.close()
+        lock.execute("ROLLBACK")

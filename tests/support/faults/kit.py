@@ -99,8 +99,9 @@ class Worker(Peer):
         self.process.wait()
 
     def pause(self) -> None:
+        """Stop the process. Its threads stop one by one: one in a system call may still take a lock with it."""
         self.process.send_signal(signal.SIGSTOP)
-        wait_until(lambda: self._status()["State"].startswith("T"))
+        wait_until(lambda: all(state.startswith("T") for state in self._thread_states()))
 
     def wake(self) -> None:
         self.process.send_signal(signal.SIGCONT)
@@ -114,8 +115,10 @@ class Worker(Peer):
         return int(self._status()["VmRSS"].split()[0]) * 1024
 
     def _status(self) -> dict[str, str]:
-        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
-        return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        return _read_status(Path(f"/proc/{self.process.pid}"))
+
+    def _thread_states(self) -> list[str]:
+        return [_read_status(thread)["State"] for thread in Path(f"/proc/{self.process.pid}/task").iterdir()]
 
     def frames(self, thread_id: str) -> Frames:
         """Return the whole log of a thread."""
@@ -231,6 +234,11 @@ class _Answer:
                     self._left = None
         self.body += found
         return bytes(found)
+
+
+def _read_status(folder: Path) -> dict[str, str]:
+    lines = (folder / "status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
 
 class Viewer:
