@@ -1,8 +1,9 @@
 """Type-check the Python in our documents strictly, and the examples as a user's editor would.
 
 Each document becomes one module in ``build/snippets``: its Python blocks in place, everything else as blank lines, so
-that a line number in a finding is the line of the document. A block that uses a framework becomes a module of its own.
-The frameworks are not installed here (tests/peers runs these blocks), so what comes from them has no type.
+that a line number in a finding is the line of the document. A block that uses a framework, or that imports another file
+of its page, becomes a module of its own. These are not there (tests/peers has the frameworks), so what comes from them
+has no type.
 
 The documents leave out the annotations of an agent's ``run`` and of the fixtures of pytest. They are added here.
 """
@@ -16,9 +17,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OUT = ROOT / "build" / "snippets"
 EXAMPLES = "".join(example.read_text() for example in sorted(ROOT.glob("examples/*.py")))
-DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/how-to/*.md"))]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-FRAMEWORK = re.compile(r"^from aguila\.frameworks import (?!from_events|upstream)", re.MULTILINE)
+FRAMEWORK = re.compile(r"^from (?:aguila\.frameworks import (?!from_events|upstream)|app import)", re.MULTILINE)
 FUNCTION = re.compile(r"^( *)(async )?def (\w+)\(([\w, ]+)\)", re.MULTILINE)
 LEFT_OUT = {
     "run": "aguila.agent.BlockingRun",

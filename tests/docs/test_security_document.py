@@ -50,7 +50,7 @@ def test_the_table_of_routes_has_every_route_with_its_hostile_cases() -> None:
 
 def test_documents_that_open_a_server_to_others_say_so_in_the_same_breath() -> None:
     root = Path(__file__).parents[2]
-    for path in [root / "README.md", *(root / "docs").glob("*.md"), *(root / "examples").glob("*.py")]:
+    for path in [root / "README.md", *(root / "docs").rglob("*.md"), *(root / "examples").glob("*.py")]:
         lines = path.read_text().splitlines()
         is_code = path.suffix == ".py"
         for number, line in enumerate(lines):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -191,18 +190,6 @@ def test_it(agui_client: ClientMaker, assert_stream: StreamAssertion):
     reveal_type(assert_stream([], outcome="success"))
 """
     assert revealed(tmp_path, test) == ["Thread", "Conversation"]
-
-
-def test_the_python_in_the_document_is_true(tmp_path: Path) -> None:
-    document = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```", document, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 3
-    status, output = run_pytest(tmp_path, blocks[0])
-    assert status == 0, output
-    assert "1 passed" in output
-    names: dict[str, object] = {}
-    for block in blocks[1:]:
-        exec(compile(block, "docs/testing.md", "exec"), names)
 
 
 def test_a_patch_on_a_state_that_was_not_passed_is_explained() -> None:

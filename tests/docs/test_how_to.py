@@ -1,0 +1,130 @@
+"""The programs of docs/how-to run: each page's own tests pass, and what it says of its programs is true."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from serving import REPOSITORY
+
+from aguila import App, Client
+from aguila.testing import ClientMaker, sync_client_for
+
+PAGES = sorted((REPOSITORY / "docs/how-to").glob("*.md"))
+BLOCK = re.compile(r"^```python\n(# (\w+)\.py\n.*?)^```", re.MULTILINE | re.DOTALL)
+
+Load = Callable[[str, str], ModuleType]
+
+
+def programs(page: str) -> dict[str, str]:
+    """Return the Python files that a page shows, by name."""
+    return {name: code for code, name in BLOCK.findall((REPOSITORY / f"docs/how-to/{page}.md").read_text())}
+
+
+@pytest.fixture
+def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
+    """Import a file of a page, as if the files of the page were in one directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("JWT_SECRET", "a secret of at least thirty-two bytes")
+    monkeypatch.setenv("OPENAI_API_KEY", "none")  # a client is made, but sends no request
+
+    def load_file(page: str, name: str) -> ModuleType:
+        if name != "app" and "app" in (files := programs(page)) and "from app import" in files[name]:
+            load_file(page, "app")
+        module = ModuleType(name)
+        monkeypatch.setitem(sys.modules, name, module)
+        exec(compile(programs(page)[name], f"{page}/{name}.py", "exec"), vars(module))
+        return module
+
+    return load_file
+
+
+def use_app_for_clients(monkeypatch: pytest.MonkeyPatch, app: App) -> None:
+    """Let every ``Client`` of a program call this app instead of its address."""
+
+    def make(_: str, **options: Any) -> Client:
+        return sync_client_for(app, **options)
+
+    monkeypatch.setattr("aguila.Client", make)
+
+
+@pytest.mark.parametrize("page", [page.stem for page in PAGES])
+def test_a_page_begins_with_what_to_copy(page: str) -> None:
+    first = (REPOSITORY / f"docs/how-to/{page}.md").read_text().split("\n\n")[1]
+    assert first.startswith("```")
+
+
+@pytest.mark.parametrize("page", [page.stem for page in PAGES])
+def test_a_page_ends_with_what_goes_wrong(page: str) -> None:
+    text = (REPOSITORY / f"docs/how-to/{page}.md").read_text()
+    assert re.findall(r"^## (.+)$", text, re.MULTILINE)[-1] == "What goes wrong"
+
+
+@pytest.mark.parametrize(
+    ("page", "test"),
+    [
+        (page.stem, test)
+        for page in PAGES
+        for test in re.findall(r"^def (test_\w+)", programs(page.stem).get("test_app", ""), re.MULTILINE)
+    ],
+)
+def test_the_tests_of_the_page_pass(page: str, test: str, load: Load, request: pytest.FixtureRequest) -> None:
+    function = vars(load(page, "test_app"))[test]
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    function(**{name: request.getfixturevalue(name) for name in names})
+
+
+@pytest.mark.parametrize("page", [page.stem for page in PAGES])
+def test_the_snippets_of_the_page_run(page: str) -> None:
+    for block in re.findall(r"^```python\n(.*?)^```", (REPOSITORY / f"docs/how-to/{page}.md").read_text(), re.M | re.S):
+        if not BLOCK.match(f"```python\n{block}```"):
+            exec(compile(block, page, "exec"), {})
+
+
+def test_a_session_cookie_authenticates(load: Load, agui_client: ClientMaker) -> None:
+    app = load("authenticate-users", "cookies").app
+    known = agui_client(app, headers={"cookie": "session=5f1e"})
+    assert known.thread().run("Hi").result().text == "Hello, ada."
+    with pytest.raises(Exception, match="401 unauthenticated"):
+        agui_client(app, headers={"cookie": "session=other"}).thread().run("Hi").result()
+
+
+def test_a_model_may_propose_a_call_that_needs_approval(load: Load, agui_client: ClientMaker) -> None:
+    models = pytest.importorskip("pydantic_ai.models.test")
+    module = load("ask-for-approval", "model")
+    with module.assistant.override(model=models.TestModel()):
+        thread = agui_client(module.app).thread()
+        (question,) = thread.run("Write to Ada").result().interrupts
+        assert question.reason == "tool_call"
+        text = thread.resume({question.id: {"approved": True}}).result().text
+        assert "sent to" in (text or "")
+
+
+def test_a_front_end_changes_the_state_between_runs(
+    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    app = load("share-state", "app").app
+    use_app_for_clients(monkeypatch, app)
+    load("share-state", "client")
+    assert capsys.readouterr().out == "2\n"
+
+
+def test_a_client_changes_only_the_keys_that_it_may(load: Load, agui_client: ClientMaker) -> None:
+    thread = agui_client(load("share-state", "trusted").app).thread(state={"price": 0, "draft": "soup"})
+    thread.run("Go").result()
+    thread.state.update(price=-100, draft="stew")
+    assert thread.run("Go").result().text == "10 for 'stew'."
+
+
+def test_a_program_uploads_a_photo(
+    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    use_app_for_clients(monkeypatch, load("upload-files", "app").app)
+    (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
+    load("upload-files", "send")
+    assert capsys.readouterr().out == "image: 8 bytes. \n"
