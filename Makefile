@@ -15,7 +15,7 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 unexport PYTHONDONTWRITEBYTECODE
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: install recipes run test test-postgres quick check check-types check-tests check-snippets check-style check-web format bench fuzz faults peers frontends pictures node web clean clients
+.PHONY: install recipes run test test-postgres quick check check-types check-tests check-snippets check-style check-web docs format bench fuzz faults peers frontends pictures node web clean clients
 
 # All that the targets below install, npm beside pip: for .ci/run. Each target installs what it needs by itself, too.
 install:
@@ -67,6 +67,10 @@ check-style:
 
 check-web:
 	@if command -v npm >/dev/null; then cd web && npm run --silent check; fi
+
+# The documentation as a static site, in build/documentation/site.
+docs: $(ENV)
+	@$(BIN)/python scripts/documentation/build.py
 
 format: $(ENV)
 	$(BIN)/ruff format .
@@ -122,7 +126,7 @@ $(RUN_ENV): pyproject.toml requirements/run.txt requirements/constraints.txt
 	@touch $@
 
 # The development tools besides: test runners, peers, linters, type checker (about 330 MB).
-$(ENV): $(RUN_ENV) requirements/runtime.txt requirements/test.txt requirements/check.txt requirements/dev.txt requirements/constraints.txt requirements/oldest.txt
+$(ENV): $(RUN_ENV) requirements/runtime.txt requirements/test.txt requirements/check.txt requirements/docs.txt requirements/dev.txt requirements/constraints.txt requirements/oldest.txt
 	@echo "Installing the development tools: about a minute ..."
 	@$(PIP) --quiet -r requirements/dev.txt
 	@$(PIP) --quiet --no-deps --upgrade --target $(VENV)/oldest -r requirements/oldest.txt

@@ -49,7 +49,7 @@ NAMES = {
 def modules_of(document: Path) -> dict[str, str]:
     """Return the Python of a document as modules by name, each block at its own lines."""
     text = document.read_text()
-    name = document.stem.replace("-", "_").lower()
+    name = "_".join(document.relative_to(ROOT).with_suffix("").parts).replace("-", "_").lower()
     modules = {name: [f"# pyright: {RULES}", NAMES.get(str(document.relative_to(ROOT)), "")]}
     for block in BLOCK.finditer(text):
         code = block[2]

@@ -1,0 +1,48 @@
+"""Build the documentation as a static site: ``make docs``.
+
+It consists of the documents of the repository and of reference pages that are made here. Zensical, the successor of
+mkdocs-material by the same authors, turns them into HTML; a warning of it fails the build. Then every link is checked.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from links import broken_links
+from navigation import ROOT, documents, write_navigation
+from pages import Pages
+
+HERE = Path(__file__).parent
+
+
+def build(folder: Path) -> Path:
+    """Build the site in this folder. Return the folder of the HTML in it."""
+    for old in (folder / "pages", folder / "site"):
+        shutil.rmtree(old, ignore_errors=True)
+    pages = Pages(documents())
+    for name, text in pages.markdown.items():
+        _write(folder / "pages" / name, text)
+    for name, picture in pages.pictures.items():
+        (folder / "pages" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(picture, folder / "pages" / name)
+    shutil.copytree(HERE / "assets", folder / "pages" / "assets")
+    shutil.copy(ROOT / "web" / "src" / "icon.svg", folder / "pages" / "assets")
+    _write(folder / "zensical.toml", (HERE / "zensical.toml").read_text("utf-8") + write_navigation(pages.markdown))
+    subprocess.run([sys.executable, "-m", "zensical", "build", "--strict", "--clean"], cwd=folder, check=True)
+    site = folder / "site"
+    if broken := broken_links(site):
+        sys.exit("These links lead nowhere:\n" + "\n".join(broken))
+    return site
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, "utf-8")
+
+
+if __name__ == "__main__":
+    site = build(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "build" / "documentation")
+    print(f"The site is in {site}; python -m http.server --directory {site} shows it.")
