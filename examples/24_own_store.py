@@ -229,8 +229,12 @@ class Reader(StoreReader):
     async def rest(self, scope: str | None = None) -> AsyncIterator[s.Rest]:
         state = await self._load()
         for name in [name for name in state.scopes() if scope in (None, name)]:
-            yield s.ScopeRecord(scope=name, usage=state.usage(name))
-            for file in state.files_of(name):
+            records = [thread.record for thread in state.threads_of(name)]
+            runs = sum(one.summary.runs for one in records)
+            events = sum(one.summary.last - one.first + 1 for one in records)
+            yield s.ScopeRecord(scope=name, usage=state.usage(name), runs=runs, events=events)
+        for _, file in sorted(state.files.items()):
+            if scope in (None, file.record.scope):
                 yield file.record
         if scope is None:
             yield s.RemovedThreads(state.removed)
@@ -361,6 +365,11 @@ class OwnStore(Reader, Store):
         found = await self._change(job)
         self.live.wake_control((run.scope, run.thread_id))
         return found
+
+    async def open_runs(self, scope: str | None = None) -> Sequence[s.RunRecord]:
+        running = [thread.running for thread in (await self._load()).threads.values()]
+        found = [replace(run, **NO_CONTENTS) for run in running if run is not None and scope in (None, run.scope)]
+        return sorted(found, key=lambda run: run.started_at)
 
     async def stamps(self, keys: Sequence[s.ThreadKey]) -> dict[s.ThreadKey, s.Stamp]:
         threads = (await self._load()).threads

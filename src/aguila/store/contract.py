@@ -162,9 +162,10 @@ class StoreReader(ABC):
 
     @abstractmethod
     def rest(self, scope: str | None = None) -> AsyncIterator[Rest]:
-        """Iterate over what is not in a thread: scopes with their usage, then files, then numbers of removed threads.
+        """Iterate over what is not in a thread: scopes with what they hold, files, and numbers of removed threads.
 
-        With ``scope``, only that of one scope, without the numbers, which do not name theirs.
+        All scopes come first, in the order of their names; the numbers come last. With ``scope``, only that of one
+        scope, without the numbers, which do not name theirs.
         """
 
     # Concrete
@@ -322,6 +323,10 @@ class Store(StoreReader):
 
         A closed run is not changed.
         """
+
+    @abstractmethod
+    async def open_runs(self, scope: str | None = None) -> Sequence[RunRecord]:
+        """Return the open runs of a scope, or of all scopes, the one that began first at the front."""
 
     # Waiting
 

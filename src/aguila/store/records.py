@@ -652,6 +652,10 @@ class ScopeRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     scope: str
     usage: Usage
+    runs: int = 0
+    """The runs of its threads."""
+    events: int = 0
+    """The events of its threads. Those of a compacted run count as before."""
 
 
 class RemovedThreads(msgspec.Struct, frozen=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import inf
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -384,6 +385,14 @@ def read_stamps(tx: Tx, keys: Sequence[ThreadKey]) -> dict[ThreadKey, Stamp]:
     return found
 
 
+def list_open_runs(tx: Tx, scope: str | None) -> Sequence[RunRecord]:
+    """Return the open runs of a scope, or of all, the one that began first at the front."""
+    where, values = ("", ()) if scope is None else (" AND t.scope = $1", (scope,))
+    # Sorted here: with an ORDER BY, SQLite would scan all threads in that order instead of the index of open runs.
+    rows = sorted(tx.rows(f"{OPEN_RUNS}WHERE t.running IS NOT NULL{where}", *values), key=itemgetter(15, _COLUMNS))
+    return list(map(run_record, rows))
+
+
 def list_threads(tx: Tx, scope: str, which: ThreadFilter, stamp: str | None) -> ThreadPage:
     """Return a page of threads of a scope."""
     threads = _list_threads(tx, scope, which) if which.limit else ()
@@ -486,13 +495,28 @@ def read_total(tx: Tx) -> Usage:
     return Usage(threads=row[0], files=row[1], bytes=row[2])
 
 
+# Every row has a scope, what it adds to threads, files and bytes (as in _USAGE and _OPEN_USAGE), runs and events, and
+# whether it stands for something that the scope holds.
+_SCOPES: Final = """
+SELECT scope, threads, files, bytes, 0 AS runs, 0 AS events, 0 AS held FROM aguila.usage WHERE kind = 0
+UNION ALL
+SELECT t.scope, CASE WHEN t.running IS NOT NULL AND t.counted IS NULL THEN 1 ELSE 0 END, 0,
+  CASE WHEN t.running IS NULL THEN 0 ELSE t.bytes - coalesce(t.counted, 0) END,
+  (SELECT max(r.number) FROM aguila.runs r WHERE r.thread = t.key), t.last - t.first + 1, 1 FROM aguila.threads t
+UNION ALL SELECT scope, 0, 0, 0, 0, 0, 1 FROM aguila.files
+UNION ALL SELECT scope, 0, 0, 0, 0, 0, 1 FROM aguila.holds
+"""
+
+
 def list_scopes(tx: Tx, scope: str | None) -> Sequence[ScopeRecord]:
     """Return the scopes that hold something, in the order of their names."""
-    rows = tx.rows(
-        "SELECT scope FROM aguila.threads UNION SELECT scope FROM aguila.files UNION SELECT scope FROM aguila.holds"
-    )
-    names = sorted(row[0] for row in rows if scope in (None, row[0]))
-    return [ScopeRecord(scope=name, usage=read_usage(tx, name)) for name in names]
+    where, values = ("", ()) if scope is None else ("WHERE scope = $1", (scope,))
+    sums = ", ".join(f"CAST(sum({name}) AS bigint)" for name in ("threads", "files", "bytes", "runs", "events"))
+    sql = f"SELECT scope, {sums} FROM ({_SCOPES}) AS s {where} GROUP BY scope HAVING sum(held) > 0"  # noqa: S608
+    return [
+        ScopeRecord(scope=row[0], usage=Usage(threads=row[1], files=row[2], bytes=row[3]), runs=row[4], events=row[5])
+        for row in sorted(tx.rows(sql, *values))
+    ]
 
 
 def list_files(tx: Tx, scope: str | None, after: int, limit: int) -> tuple[Sequence[Rest], int | None]:

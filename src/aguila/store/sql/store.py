@@ -410,6 +410,9 @@ class SQLStore(SQLReader, Store):
             is_short=True,
         )
 
+    async def open_runs(self, scope: str | None = None) -> Sequence[RunRecord]:
+        return await self._read(reads.list_open_runs, scope)
+
     # Threads and files
 
     async def amend(self, scope: str, thread_id: str, change: Amendment) -> ThreadSummary:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from aguila.store import MetadataFilter, Store, ThreadFilter, ThreadUpdate
+from aguila.store import Cancel, Lease, MetadataFilter, RunKey, Store, ThreadFilter, ThreadKey, ThreadUpdate
 from aguila.testing.store_contract.support import (
     DEADLINE,
     Clock,
@@ -35,6 +35,24 @@ async def found_by(store: Store, scope: str = "a", **ids: str) -> str | None:
 
 
 class ListsContract(StoreTest):
+    async def test_the_open_runs_of_all_scopes_come_in_the_order_they_began(self, store: Store, clock: Clock):
+        assert await store.open_runs() == []
+        leases: dict[ThreadKey, Lease] = {}
+        for thread_id, scope in (("t2", "b"), ("t1", "a"), ("t1", "b"), ("ended", "a")):
+            leases[scope, thread_id] = await start(store, thread_id, "r", scope=scope)
+            clock.now += 10
+        await finish(store, leases["a", "ended"])
+        await append(store, leases["b", "t2"], lines("x"))
+        await store.tell(RunKey("a", "t1", "r"), Cancel())
+        keys = [RunKey("b", "t2", "r"), RunKey("a", "t1", "r"), RunKey("b", "t1", "r")]
+        assert list(await store.open_runs()) == [await store.run(key) for key in keys]
+        assert [run.key for run in await store.open_runs("b")] == [keys[0], keys[2]]
+        assert await store.open_runs("nobody") == []
+        assert [run.cancel_requested for run in await store.open_runs()] == [False, True, False]
+        for key in keys:
+            await finish(store, leases[key.scope, key.thread_id])
+        assert await store.open_runs() == []
+
     async def test_threads_come_last_updated_first_in_pages(self, store: Store, clock: Clock):
         leases = {name: await start(store, name) for name in "abcdefg"}
         clock.now -= 100  # setting the clock back does not change the order

@@ -10,6 +10,7 @@ from aguila.errors import InterruptTaken, NotFound, StaleLease, ThreadBusy
 from aguila.store import (
     Cancel,
     FileRecord,
+    RemovedThreads,
     Rest,
     RunKey,
     ScopeRecord,
@@ -107,10 +108,17 @@ class ScopesContract(StoreTest):
     async def test_the_scopes_of_a_store_are_listed_with_what_they_hold(self, store: Store):
         await complete(store, "t", "r", scope="b")
         await store.put_file("c", b"123", media_type="text/plain")
+        await store.put_file("a", b"45", media_type="text/plain")
         await start(store, scope="a")
+        await complete(store, "t2", "r", scope="b")
+        await append(store, await start(store, "t2", "r2", scope="b"), lines("x", "y"))
+        await complete(store, "gone", "r", scope="d")
+        await delete(store, "gone", "d")
         found = await rest_of(store)
-        scopes = {one.scope: one.usage for one in found if isinstance(one, ScopeRecord)}
-        assert scopes == {scope: await usage_of(store, scope) for scope in "abc"}
+        assert [type(one) for one in found] == 3 * [ScopeRecord] + 2 * [FileRecord] + [RemovedThreads]
+        scopes = [one for one in found if isinstance(one, ScopeRecord)]
+        assert [(one.scope, one.runs, one.events) for one in scopes] == [("a", 1, 1), ("b", 3, 7), ("c", 0, 0)]
+        assert [one.usage for one in scopes] == [await usage_of(store, scope) for scope in "abc"]
         assert [one.scope for one in await rest_of(store, "b") if isinstance(one, ScopeRecord)] == ["b"]
         assert await rest_of(store, "nobody") == []
 
