@@ -1,4 +1,4 @@
-"""``aguila scopes``: list the scopes of a store, and export or erase everything that one holds."""
+"""``aguila scopes``: list and count the scopes of a store, and export or erase everything that one holds."""
 
 from __future__ import annotations
 
@@ -31,6 +31,34 @@ def show_scopes(location: str, *, as_json: bool) -> None:
         else:
             counts = (counted(usage.threads, "thread"), counted(usage.files, "file"), counted(usage.bytes, "byte"))
             sys.stdout.write(escape_controls(f"{one.scope!r}  {'  '.join(counts)}") + "\n")
+
+
+def show_usage(location: str, scope: str | None, *, as_json: bool) -> None:
+    """Print a table of what each scope holds, the one with the most bytes first; or an object for each."""
+
+    async def list_all() -> list[ScopeRecord]:
+        async with opened(location) as store:
+            return await list_scopes(store, scope)
+
+    found = sorted(run(list_all()), key=lambda one: -one.usage.bytes)
+    rows = [
+        {
+            "threads": one.usage.threads,
+            "runs": one.runs,
+            "events": one.events,
+            "bytes": one.usage.bytes,
+            "files": one.usage.files,
+            "scope": one.scope,
+        }
+        for one in found
+    ]
+    if as_json:
+        sys.stdout.writelines(msgspec.json.encode(row).decode() + "\n" for row in rows)
+        return
+    sys.stdout.write(f"{'threads':>12}{'runs':>12}{'events':>14}{'bytes':>18}{'files':>10}  scope\n")
+    for row in rows:
+        line = "{threads:>12,}{runs:>12,}{events:>14,}{bytes:>18,}{files:>10,}  {scope!r}".format(**row)
+        sys.stdout.write(escape_controls(line) + "\n")
 
 
 def export(location: str, scope: str, output: Path, *, force: bool) -> ScopeRecord:

@@ -157,13 +157,13 @@ def list_threads(location: str, scope: str | None, *, as_json: bool) -> None:
     async def print_all() -> None:
         describe = _summary_json if as_json else _summary_line
         async with opened(location) as store:
-            async for one, summary in _summaries(store, scope):
+            async for one, summary in iterate_summaries(store, scope):
                 sys.stdout.write(describe(one, summary) + "\n")
 
     run(print_all())
 
 
-async def _summaries(store: Store, scope: str | None) -> AsyncIterator[tuple[str, ThreadSummary]]:
+async def iterate_summaries(store: Store, scope: str | None) -> AsyncIterator[tuple[str, ThreadSummary]]:
     """Iterate over the threads of a scope, or of all, each with its scope.
 
     Not from one snapshot: a pager may stop the output for hours, and an open snapshot keeps the database from removing
@@ -181,7 +181,12 @@ def _summary_line(scope: str, summary: ThreadSummary) -> str:
     notes = [f"agent {summary.agent}"] if summary.agent != "default" else []
     notes += ["running"] if summary.is_running else []
     notes += ["archived"] if summary.archived else []
-    parts = [_time(summary.updated_at), summary.thread_id, counted(summary.runs, "run"), counted(summary.last, "event")]
+    parts = [
+        format_time(summary.updated_at),
+        summary.thread_id,
+        counted(summary.runs, "run"),
+        counted(summary.last, "event"),
+    ]
     parts += [f"scope {scope!r}", *notes, *([] if summary.title is None else [summary.title])]
     return escape_controls("  ".join(parts))
 
@@ -218,7 +223,7 @@ def _describe(archive: ThreadArchive) -> Iterator[str]:
         yield f"title {summary.title}"
     if summary.metadata is not None:
         yield f"metadata {summary.metadata.decode()}"
-    yield f"created {_time(summary.created_at)}  updated {_time(summary.updated_at)}" + (
+    yield f"created {format_time(summary.created_at)}  updated {format_time(summary.updated_at)}" + (
         "  archived" if summary.archived else ""
     )
     yield f"events {thread.first} to {summary.last}"
@@ -226,7 +231,7 @@ def _describe(archive: ThreadArchive) -> Iterator[str]:
         is_root = record.parent_run_id in (None, record.run_id)  # its own id: it continues no run
         parent = "" if is_root else f"  after {record.parent_run_id}"
         events = f"events {record.first} to {record.last}"
-        yield f"run {record.run_id}  {record.outcome or 'running'}  {_time(record.started_at)}  {events}{parent}"
+        yield f"run {record.run_id}  {record.outcome or 'running'}  {format_time(record.started_at)}  {events}{parent}"
     for interrupt in thread.interrupts:
         claimed = "" if interrupt.claimed_by is None else f" by {interrupt.claimed_by}"
         yield f"interrupt {interrupt.interrupt_id}  {interrupt.status}{claimed}  raised by {interrupt.run_id}"
@@ -302,5 +307,6 @@ def delete(location: str, keys: Sequence[ThreadKey]) -> None:
     run(delete_all())
 
 
-def _time(seconds: float) -> str:
+def format_time(seconds: float) -> str:
+    """Format a time, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")

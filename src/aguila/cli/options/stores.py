@@ -1,4 +1,4 @@
-"""The options of ``aguila threads``, ``aguila scopes`` and ``aguila store``."""
+"""The options of ``aguila threads``, ``aguila runs``, ``aguila scopes`` and ``aguila store``."""
 
 from __future__ import annotations
 
@@ -29,9 +29,7 @@ _HELP = "Path or URL of the store. Default: that of AGUILA_STORE or AGUILA_STORE
 _Store = Annotated[
     str, typer.Option("--store", metavar="STORE", help=_HELP, default_factory=_default_store, show_default=False)
 ]
-_Scope = Annotated[
-    str | None, typer.Option("--scope", metavar="SCOPE", help="Only threads of this scope. Default: all scopes.")
-]
+_Scope = Annotated[str | None, typer.Option("--scope", metavar="SCOPE", help="Only this scope. Default: all scopes.")]
 _JSON = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON lines.")]
 _Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The id of the thread.")]
 _Replace = Annotated[
@@ -55,8 +53,13 @@ def register(commands: typer.Typer) -> None:
     for name, function in functions.items():
         add_command(threads, function, name)
     commands.add_typer(threads, name="threads")
-    scopes = make_group("List, export and delete everything that one user of a server has.", no_args_is_help=True)
-    for name, function in {"list": list_scopes, "export": export_scope, "delete": delete_scope}.items():
+    runs = make_group("List the runs of a store, and cancel those in progress.", no_args_is_help=True)
+    for name, function in {"list": list_runs, "cancel": cancel_runs}.items():
+        add_command(runs, function, name)
+    commands.add_typer(runs, name="runs")
+    scopes = make_group("List, count, export and delete what each user of a server has.", no_args_is_help=True)
+    functions = {"list": list_scopes, "usage": show_usage, "export": export_scope, "delete": delete_scope}
+    for name, function in functions.items():
         add_command(scopes, function, name)
     commands.add_typer(scopes, name="scopes")
     store = make_group("Check, count, copy, compact and migrate a store.", no_args_is_help=True)
@@ -149,6 +152,57 @@ def delete(
     sys.stderr.write(f"{counted(len(found), 'thread')} deleted\n")
 
 
+def list_runs(
+    store: _Store,
+    running: Annotated[
+        bool, typer.Option("--running", metavar="", help="Only runs in progress, oldest first.")
+    ] = False,
+    scope: _Scope = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than", metavar="TIME", help="Only runs that began longer ago, such as 90s, 15m, 1h or 2d."
+        ),
+    ] = None,
+    json: _JSON = False,
+) -> None:
+    """List runs: those in progress, or those of each thread.
+
+    Exit status: 0 listed; 2 the store cannot be read.
+    """
+    from aguila.cli import runs as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("runs list"):
+        implementation.list_runs(store, scope, older_than, running=running, as_json=json)
+
+
+def cancel_runs(
+    run: Annotated[list[str], typer.Argument(metavar="RUN", help="Ids of runs in progress.")],
+    store: _Store,
+    scope: _Scope = None,
+    thread: Annotated[
+        str | None, typer.Option("--thread", metavar="THREAD", help="Only this thread. Default: all threads.")
+    ] = None,
+) -> None:
+    """Cancel runs in progress.
+
+    The server of each run is asked to cancel it, and may take a few seconds: the agent may clean up. If that server is
+    gone, another one that uses the store ends the run.
+
+    Exit status: 0 asked; 2 a run is not in progress, or several have its id, so none is cancelled; 2 also if the store
+    cannot be used.
+    """
+    from aguila.cli import runs as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("runs cancel"):
+        count = implementation.cancel(store, scope, thread, run)
+    sys.stderr.write(
+        f"asked for the end of {counted(count, 'run')}; aguila runs list --running shows what still runs\n"
+    )
+
+
 _ScopeArgument = Annotated[str, typer.Argument(metavar="SCOPE", help="The scope, as aguila scopes list prints it.")]
 
 
@@ -164,6 +218,18 @@ def list_scopes(store: _Store, json: _JSON = False) -> None:
 
     with reports_errors("scopes list"):
         implementation.show_scopes(store, as_json=json)
+
+
+def show_usage(store: _Store, scope: _Scope = None, json: _JSON = False) -> None:
+    """Count the threads, runs, events, bytes and files of each scope, the one with the most bytes first.
+
+    Exit status: 0 counted; 2 the store cannot be read.
+    """
+    from aguila.cli import scopes as implementation
+    from aguila.cli.threads import reports_errors
+
+    with reports_errors("scopes usage"):
+        implementation.show_usage(store, scope, as_json=json)
 
 
 def export_scope(
