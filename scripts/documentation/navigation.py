@@ -28,6 +28,7 @@ SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
     "How-to": ["how-to/*.md"],
     OTHER: ["agents.md", "models.md", "frameworks.md", "server.md", "client.md", "frontends.md", "page.md"],
     "Reference": [
+        "errors.md",
         ("Protocol", ["reference/*.md"]),
         "rules.md",
         "dialects.md",
