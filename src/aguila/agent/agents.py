@@ -31,6 +31,7 @@ from aguila.agent.questions import Questions
 from aguila.agent.run import Run
 from aguila.codec.logs import log_fields
 from aguila.stream.json_values import copy_json
+from aguila.telemetry import use_context
 
 _log = logging.getLogger("aguila")
 
@@ -176,7 +177,8 @@ async def _call_in_thread(agent: Agent, run: BlockingRun, output: Output, grace:
 async def _do(called: Called, output: Output) -> None:
     try:
         output.send_state_if_due()  # a thread that waits for its call cannot be changing the state
-        result = await called.call()
+        with use_context(called.trace_context):
+            result = await called.call()
     except asyncio.CancelledError as error:
         called.future.set_exception(error)
         task = asyncio.current_task()

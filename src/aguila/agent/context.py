@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 
 from msgspec import UNSET, UnsetType
 
-from aguila.protocol import Event, Interrupt, Message, ResumeEntry, RunAgentInput
+from aguila.protocol import Event, Interrupt, Message, ResumeEntry, RunAgentInput, TokenUsage
 from aguila.stream.writer import EventWriter
 
 Outcome = Literal["success", "interrupt", "cancelled", "error"]
@@ -109,7 +109,7 @@ class Ending:
     the agent. ``session`` is the private value to store. It is as the agent left it. If the run failed or asked with
     ``run.ask``, it is as it was before the run: a replay changes it again. ``error`` is the exception that made the run
     fail, and ``reference`` the id in its log record. ``title`` is the new title of the thread, if the agent set one.
-    ``is_written`` is False if the sink refused the terminal event.
+    ``usage`` is that of the terminal event. ``is_written`` is False if the sink refused that event.
     """
 
     outcome: Outcome
@@ -119,4 +119,5 @@ class Ending:
     reference: str | None = None
     error: BaseException | None = None
     title: str | UnsetType | None = UNSET
+    usage: Sequence[TokenUsage] = ()
     is_written: bool = True

@@ -139,6 +139,7 @@ class EndOfRun:
             event = RunFinishedEvent(thread_id=context.thread_id, run_id=context.run_id, result=result, outcome=outcome)
         if event.usage is not None or self._run.usage or output.yielded.chats:
             event = replace(event, **self._usage(event))
+            ending = dataclasses.replace(ending, usage=event.usage or ())
         events = output.writer.emit(event)
         if not context.is_stored and ending.outcome != "cancelled":
             self._check_stored(ending)
@@ -236,6 +237,7 @@ class EndOfRun:
         """End the run with RUN_ERROR, unless the sink refuses that too."""
         output = self._output
         event = replace(event, **self._usage(event))
+        ending = dataclasses.replace(ending, usage=event.usage or ())
         try:
             # If the sink refused the terminal event of the writer, this one is the first that is sent.
             output.sink.put([event] if output.writer.is_finished else output.writer.emit(event))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, ParamSpec, TypeVar, get_args, overload
 
 from aguila.agent.handles import (
@@ -33,6 +34,7 @@ from aguila.errors import OutcomeUnknown
 from aguila.protocol import Interrupt, Metadata, TextMessageRole, replace
 from aguila.stream.json_values import copy_json
 from aguila.stream.verification.rules import SUBAGENT
+from aguila.telemetry import span, tool_span
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -146,7 +148,10 @@ class RunAPI:
         call, arguments, known = await begin_call(self, tool, arguments)
 
         async def effect() -> Any:
-            return (await call_function(tool, arguments, self._questions.run)).as_record()
+            with tool_span(tool.name, call.id, arguments) as note_result:
+                result = await call_function(tool, arguments, self._questions.run)
+                note_result(result.content, result.error)
+            return result.as_record()
 
         if known is None:
             once = self._questions.once_using_run if tool.takes_run else self._questions.once
@@ -232,6 +237,13 @@ class RunAPI:
                 f" it got {type(function).__name__}"
             )
         return _call_in(branch, function, args, kwargs)
+
+    def span(self, name: str, **attributes: Any) -> AbstractContextManager[None]:
+        """Make an OpenTelemetry span of a part of the agent: ``with run.span("search", query="eagles"):``.
+
+        Spans that begin within are its children. Nothing happens if the process does not trace.
+        """
+        return span(name, attributes)
 
     # Questions
 

@@ -14,6 +14,7 @@ part           ``spelling``        ``binary`` if a part of an input was a binary
 tool call      ``before``          the id of the call that the model made after this one, if this one was sent later
 interrupt      ``replay``          false in the store for one that the agent passes on; never sent
 RUN_STARTED    ``notices``         what was changed or left out of the request: ``rule``, ``message``, ``path``
+RUN_STARTED    ``traceparent``     the span of a run that is traced, as in the HTTP header
 =============  ==================  ====================================================================================
 """
 
@@ -43,10 +44,10 @@ def read_own_metadata(metadata: Any) -> dict[str, Any]:
     return own if is_object(own) else {}
 
 
-def notices_metadata(notices: Sequence[Notice]) -> dict[str, Any] | None:
-    """Return the metadata of a RUN_STARTED that reports the first of some notices about its request."""
+def start_metadata(notices: Sequence[Notice], traceparent: str | None) -> dict[str, Any] | None:
+    """Return the metadata of a RUN_STARTED: the first of the notices about its request, and the span of the run."""
     told = [{"rule": one.rule, "message": one.message, "path": one.path} for one in notices if not one.is_routine]
-    return add_own_metadata(None, notices=told[:MAX_NOTICES] or None)
+    return add_own_metadata(None, notices=told[:MAX_NOTICES] or None, traceparent=traceparent)
 
 
 def read_notices(metadata: Any) -> list[Notice]:

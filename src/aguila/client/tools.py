@@ -15,6 +15,7 @@ from typing import Any
 from aguila.chat.tools import Confirm, FunctionTool, Toolbox, ToolError, content_of
 from aguila.errors import EncodeError
 from aguila.protocol import ToolCall, ToolMessage
+from aguila.telemetry import tool_span
 
 _log = logging.getLogger("aguila.client")
 
@@ -92,8 +93,13 @@ class PlannedCall:
     @contextmanager
     def settling(self) -> Generator[None]:
         """Set the outcome if the call in this context raises. ``CancelledError`` and the like are raised again."""
+        assert self.tool is not None  # noqa: S101
         try:
-            yield
+            with tool_span(self.tool.name, self.call_id, self.arguments) as note_result:
+                yield
+                if self.outcome.done() and not self.outcome.cancelled():
+                    answer = self.outcome.result()
+                    note_result(answer.content, answer.error)
         except Exception as error:  # noqa: BLE001 - what the application's function raises is the answer
             self.outcome.set_result(self.answer_failure(error))
         except BaseException:

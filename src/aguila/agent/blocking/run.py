@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any, ParamSpec, TypeVar, cast, overload
 
@@ -33,6 +33,7 @@ from aguila.chat.tools import FunctionTool
 from aguila.errors import OutcomeUnknown
 from aguila.protocol import Context, Message, Metadata, ResumeEntry, RunAgentInput, TokenUsage, Tool
 from aguila.stream.json_values import copy_json
+from aguila.telemetry import span, tool_span
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,10 +73,12 @@ class BlockingRunAPI(PortalHandle[A]):
         call, arguments, known = self.portal.call(partial(begin_call, self.wrapped, tool, arguments))
 
         def effect() -> Any:
-            try:
-                result = ToolResult.of(tool.function(**tool.check(arguments)))
-            except Exception as error:  # noqa: BLE001 - whatever the function raises, the call gets a result
-                result = failed_call(tool, error)
+            with tool_span(tool.name, call.id, arguments) as note_result:
+                try:
+                    result = ToolResult.of(tool.function(**tool.check(arguments)))
+                except Exception as error:  # noqa: BLE001 - whatever the function raises, the call gets a result
+                    result = failed_call(tool, error)
+                note_result(result.content, result.error)
             return result.as_record()
 
         if known is None:
@@ -130,6 +133,10 @@ class BlockingRunAPI(PortalHandle[A]):
             return branch
         with branch:
             return function(*args, **kwargs)
+
+    def span(self, name: str, **attributes: Any) -> AbstractContextManager[None]:
+        """Make an OpenTelemetry span of a part of the agent, in this thread. See ``Run.span``."""
+        return span(name, attributes)
 
     def approve(
         self,

@@ -22,6 +22,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.questions import Questions, nested_effect_error
+from aguila.telemetry import current_context
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,11 +43,13 @@ class Called:
     """A call to make on the event loop while a thread waits for it.
 
     ``thread`` is None for the agent's own thread. ``error`` is the exception that the thread is handling.
+    ``trace_context`` is that of the thread.
     """
 
     call: Callable[[], Awaitable[Any]]
     thread: threading.Thread | None
     error: BaseException | None
+    trace_context: Any
     future: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
 
 
@@ -98,7 +101,7 @@ class ThreadPortal:
     def call(self, call: Callable[[], Awaitable[T]]) -> T:
         """Let the task make a call and wait for it. Raises what the call raises."""
         thread = None if threading.get_ident() == self._own else threading.current_thread()
-        called = Called(call, thread, sys.exception())
+        called = Called(call, thread, sys.exception(), current_context())
         self.put(called)
         return cast("T", called.future.result())
 

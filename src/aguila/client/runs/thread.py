@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -51,6 +51,10 @@ from aguila.stream import Consumer, Conversation, Reducer, aggregate_token_usage
 from aguila.stream.conversation import ConversationRun, RunOutcome
 from aguila.stream.json_values import check_json, copy_json
 from aguila.stream.message_equality import is_same_message
+from aguila.telemetry import load_spans
+
+if TYPE_CHECKING:
+    from aguila.telemetry.spans import RunSpan
 
 RunT = TypeVar("RunT", bound=RunBase[Any])
 
@@ -423,6 +427,11 @@ class ThreadBase(ABC, Generic[TransportT, RunT]):
     ) -> Program[str]:
         settings = self._settings
         chain = Chain(settings.middleware)
+        spans = load_spans()
+        span = None
+        if spans is not None:
+            span = spans.of_request(settings.url, thread_id=wanted.thread_id, run_id=wanted.run_id)
+        outcome, error = "left", None
         try:
             changed = chain.input(wanted)
             if is_large(changed):
@@ -432,9 +441,16 @@ class ThreadBase(ABC, Generic[TransportT, RunT]):
             self._run_id = wanted.run_id
             self._advertised = advertised
             request = Request(method="POST", url=settings.url, headers=self._run_headers(headers), body=body)
-            ran = yield from self._follow(chain, request, wanted.run_id, on_accepted)
+            ran = yield from self._follow(chain, request, wanted.run_id, on_accepted, span=span)
+            outcome = self._outcome()
             return wanted.run_id if ran is None else ran
+        except Exception as failure:
+            outcome, error = "error", failure
+            raise
         finally:
+            if span is not None:
+                last = self.conversation.last_run
+                span.end(outcome, last.usage if last is not None and last.run_id == wanted.run_id else (), error)
             chain.close()
 
     def _input_program(self, wanted: RunAgentInput, headers: Mapping[str, str] | None) -> Program[RunResult]:
@@ -450,6 +466,7 @@ class ThreadBase(ABC, Generic[TransportT, RunT]):
         run_id: str | None,
         on_accepted: Callable[[], None],
         restart: Callable[[], Consumer] | None = None,
+        span: RunSpan | None = None,
     ) -> Program[str | None]:
         before = self.conversation
 
@@ -466,6 +483,7 @@ class ThreadBase(ABC, Generic[TransportT, RunT]):
             on_accepted=on_accepted,
             restart=restart,
             rehydrate=rehydrate,
+            span=span,
         )
         try:
             yield from stream.follow(request)

@@ -41,6 +41,7 @@ from aguila.stream import Consumer
 
 if TYPE_CHECKING:
     from aguila.client.settings import Settings
+    from aguila.telemetry.spans import RunSpan
 
 _MAX_BODY = 1 << 20  # bytes of a response that is not a stream
 _RETRIABLE = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -65,16 +66,19 @@ class RunStream:
         on_accepted: Callable[[], None],
         restart: Callable[[], Consumer] | None = None,
         rehydrate: Callable[[], Consumer] | None = None,
+        span: RunSpan | None = None,
     ) -> None:
         """``restart`` returns a fresh consumer, for a stream that may be requested again from its beginning.
 
-        ``rehydrate`` returns one for a run that was compacted, with the conversation before the run.
+        ``rehydrate`` returns one for a run that was compacted, with the conversation before the run. Requests carry
+        ``span`` to the server.
         """
         self.run_id = run_id
         self._settings = settings
         self._restart = restart
         self._rehydrate = rehydrate
         self._chain = chain
+        self._span = span
         self._thread_id = thread_id
         self._on_accepted = on_accepted
         self._is_new_frame: Callable[[Frame], bool] | None = None  # set while the server may repeat events
@@ -170,7 +174,12 @@ class RunStream:
 
     def _open(self, request: Request) -> Program[ResponseReader]:
         settings = self._settings
-        head = yield from open_response(settings, request, "first_event", self._limits)
+        if self._span is None:
+            head = yield from open_response(settings, request, "first_event", self._limits)
+        else:
+            with self._span.sending(request.headers) as headers:
+                request = replace(request, headers=headers)
+                head = yield from open_response(settings, request, "first_event", self._limits)
         reader = None
         content_type = head.headers.get("content-type")
         is_success = 200 <= head.status < 300

@@ -107,6 +107,11 @@ async def start_request(
             if isinstance(translated, RunRecord):
                 return input, translated
             start = translated
+    if service.spans is not None:
+        sent = start.input
+        start.span = service.spans.of_run(
+            headers, agent=start.agent, thread_id=sent.thread_id, run_id=sent.run_id, scope=start.scope
+        )
     if service.runs.has_queue:
         start.disconnected = asyncio.create_task(wait_for_disconnect(request.receive))
     return input, start

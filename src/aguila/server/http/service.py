@@ -20,6 +20,7 @@ from aguila.server.http.stream import OpenStreams
 from aguila.server.runs.runs import STOP_NOW_TIMEOUT, Runs
 from aguila.server.threads.files import FileTypes
 from aguila.store import Store
+from aguila.telemetry import load_spans
 
 _LAST_READS = 2.0
 """Seconds that viewers have to read the end of drained runs."""
@@ -56,6 +57,8 @@ class Service:
         self.openapi = openapi
         """Returns the OpenAPI document of the app, which is reached at this address."""
         self.warn = warn
+        self.spans = load_spans()
+        """Makes the spans of runs; None if the process has set no tracer provider when the app starts."""
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""
         self.unsent = UnsentBytes(limits.buffered)

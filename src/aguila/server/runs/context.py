@@ -10,10 +10,12 @@ from typing import Any
 from uuid_utils import uuid7
 
 from aguila.agent.context import RunContext
+from aguila.chat.own_metadata import read_own_metadata
+from aguila.codec import decode_event
 from aguila.codec.json.bounded_floats import decode_json
-from aguila.errors import NotFound
+from aguila.errors import CursorExpired, NotFound
 from aguila.offload import is_large, offload
-from aguila.protocol import Message, MessagesSnapshotEvent, ToolMessage, replace
+from aguila.protocol import Message, MessagesSnapshotEvent, RunStartedEvent, ToolMessage, replace
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.live_run import LiveRun, derive_title
 from aguila.server.runs.start import Plan
@@ -21,7 +23,7 @@ from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.known_messages import KnownMessages
 from aguila.server.threads.interrupts.retry import retract_attempts
 from aguila.server.threads.view import View
-from aguila.store import Batch, Want
+from aguila.store import Batch, RunKey, Store, Want
 from aguila.stream import EventWriter
 from aguila.stream.message_equality import is_same_message
 
@@ -59,6 +61,10 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
         await run.pump.room()
     if resume.is_abandoned:
         run.cancel()
+    if run.span is not None and resume.continued_run_id is not None:
+        traceparent = await _find_traceparent(store, RunKey(scope, thread_id, resume.continued_run_id))
+        if traceparent is not None:
+            run.span.link(traceparent)
     # Read after the run has begun: until then the previous run may have been writing its session.
     title: str | None = None
     recorded: Mapping[str, bytes] = {}
@@ -95,6 +101,19 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
             threads, scope, thread_id, resume.root_run_id if request.is_stored else None, sent.parent_run_id
         ).has,
     )
+
+
+async def _find_traceparent(store: Store, key: RunKey) -> str | None:
+    """Return the span of an earlier run, from its RUN_STARTED; None if it was not traced, or was compacted."""
+    try:
+        first = (await store.run(key)).first
+        batches = (await store.read(key.scope, key.thread_id, first - 1, until=first)).batches
+    except (NotFound, CursorExpired):
+        return None
+    started = decode_event(batches[0].events[0]) if batches else None
+    own = read_own_metadata(started.metadata if isinstance(started, RunStartedEvent) else None)
+    found = own.get("traceparent")
+    return found if isinstance(found, str) else None
 
 
 @dataclass(slots=True)

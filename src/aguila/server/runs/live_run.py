@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET
 
@@ -31,6 +31,9 @@ from aguila.server.threads.interrupts.records import interrupt_body
 from aguila.server.threads.thread import OwnRun
 from aguila.store import AnswerCancel, Effect, Lease, RunChange, RunEnd, RunKey, Store, ThreadUpdate
 from aguila.store.encoding import UNSTORABLE
+
+if TYPE_CHECKING:
+    from aguila.telemetry.spans import RunSpan
 
 _log = logging.getLogger("aguila.server")
 
@@ -79,6 +82,8 @@ class LiveRun:
     files: Store
     claims: Sequence[str]
     own: OwnRun | None
+    span: RunSpan | None
+    """The span of the run, if it is traced."""
     ended: asyncio.Future[None]
     """Done when this process writes nothing more for the run."""
 
@@ -123,6 +128,10 @@ class LiveRun:
     async def run(self, agent: Any, load: Callable[[], Awaitable[RunContext]]) -> None:
         """Run the agent to its end and close the run. ``load`` returns the context of the run."""
         log_context.set({"thread": self.lease.thread_id, "run": self.lease.run_id})  # of this task
+        if self.span is not None:
+            self.span.enter()
+        ending: Ending | None = None
+        outcome = "lost"
         began = self.environment.loop.time()
         limit = self.environment.settings.limits.run_seconds
         timer = None if limit is None else self.environment.loop.call_later(limit, self._stop_overdue, limit)
@@ -148,6 +157,9 @@ class LiveRun:
             raise
         finally:
             self._has_ended = True
+            if self.span is not None:
+                usage, error = ((), None) if ending is None else (ending.usage, ending.error)
+                self.span.end(outcome, usage, self.pump.store_error or error)
             for waiting in (timer, self._grace_timer, self._cancel_listener):
                 if waiting is not None:
                     waiting.cancel()

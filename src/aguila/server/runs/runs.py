@@ -267,6 +267,7 @@ class Runs:
             # A replayed agent settles each answer where it asks. One that reads run.resume does not: its end does.
             claims=resume.claims if resume.replay is None else (),
             own=own if request.is_stored else None,
+            span=request.span,
             ended=self._loop.create_future(),
         )
         live.pump = EventPump(

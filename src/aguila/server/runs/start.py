@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from aguila.chat.own_metadata import notices_metadata
+from aguila.chat.own_metadata import start_metadata
 from aguila.codec.json.encoder import encode_strict
 from aguila.errors import DecodeError, NotFound
 from aguila.protocol import PROTOCOL_VERSION, Event, RunStartedEvent, replace
@@ -161,13 +161,15 @@ class Starter:
         sent, echo, quotas = prepared.input, None, self._quotas
         if settings.sends.echo_input and request.is_stored:
             echo = prepared.sent if prepared.sent.state is not None else replace(prepared.sent, state={})  # IN-11
+        span = request.span
+        traceparent = None if span is None else span.traceparent
         started = RunStartedEvent(
             thread_id=sent.thread_id,
             run_id=sent.run_id,
             protocol_version=PROTOCOL_VERSION,
             parent_run_id=sent.parent_run_id,
             input=echo,
-            metadata=notices_metadata(prepared.notices) if prepared.notices else None,
+            metadata=start_metadata(prepared.notices, traceparent) if prepared.notices or span is not None else None,
         )
         plan.events = [started, *prepared.prelude]
         try:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Mapping
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -18,6 +18,9 @@ from aguila.server.config.errors import Disconnected, Withdrawn
 from aguila.server.runs.live_run import LiveRun
 from aguila.server.threads.requests import decode_body
 from aguila.store import DEFAULT_AGENT, Batch, RunRecord, Store
+
+if TYPE_CHECKING:
+    from aguila.telemetry.spans import RunSpan
 
 
 class StartRequest(msgspec.Struct, kw_only=True, eq=False):
@@ -45,6 +48,8 @@ class StartRequest(msgspec.Struct, kw_only=True, eq=False):
     fingerprint: str = ""
     """The hash of the body that was sent, if it is large, or if ``body`` is another one. Others are compared."""
 
+    span: RunSpan | None = None
+    """The span of the run, if it is traced."""
     task: asyncio.Task[Started] | None = None
     """The task that starts the run. It is cancelled if nobody waits for the run any more, unless the run is begun."""
     turn: asyncio.Future[None] | None = None

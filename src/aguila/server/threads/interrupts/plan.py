@@ -45,6 +45,8 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     """The answers for a replay. Without it the agent sees the new input, and the run is its own root."""
     root_run_id: str
     """The first run of the chain of resumes."""
+    continued_run_id: str | None = None
+    """The run whose questions the run answers."""
     original_input: RunAgentInput | None = None
     """The input that the agent saw in that run; a replay gets the same."""
     notices: list[Notice] = []
@@ -122,6 +124,7 @@ async def plan_resume(
         contested=checker.repeated if is_retry else checker.contested,
         waiting=branch.open_ids,
         root_run_id=input.run_id,
+        continued_run_id=None if continued is None else run_id_of(runs[continued]),
         notices=notices,
         is_retry=is_retry,
     )
