@@ -19,7 +19,11 @@ OUT = ROOT / "build" / "snippets"
 EXAMPLES = "".join(example.read_text() for example in sorted(ROOT.glob("examples/*.py")))
 DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("docs/how-to/*.md"))]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
-FRAMEWORK = re.compile(r"^from (?:aguila\.frameworks import (?!from_events|upstream)|app import)", re.MULTILINE)
+FRAMEWORK = re.compile(
+    r"^from (?:aguila\.frameworks import (?!from_events|upstream)"
+    r"|(?:app|before|ag_ui_langgraph|agent_framework|langgraph_sdk)\b)",
+    re.MULTILINE,
+)
 FUNCTION = re.compile(r"^( *)(async )?def (\w+)\(([\w, ]+)\)", re.MULTILINE)
 LEFT_OUT = {
     "run": "aguila.agent.BlockingRun",
@@ -41,7 +45,6 @@ WITHOUT_FRAMEWORK = (
 )
 NAMES = {
     # Names that a document takes for granted.
-    "docs/migrating-from-ag-ui.md": "from typing import Any; ag_ui_event: Any = ...",
     "docs/stores.md": "from typing import Any; MyStore: Any = ...",
 }
 

@@ -9,6 +9,6 @@ Install 'aguila[models]', and write
     agent = Agent("openai:gpt-5.4-mini", instructions="Be brief.", tools=[weather])
     app = App(pydantic_ai.agent(agent))
 
-Other vendors: Agent("anthropic:..."), Agent("google:..."). See docs/migrating-from-ag-ui.md and docs/models.md."""
+Other vendors: Agent("anthropic:..."), Agent("google:..."). See docs/models.md."""
 
 raise ImportError(_HELP)

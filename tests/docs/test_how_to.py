@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from serving import REPOSITORY
+from serving import REPOSITORY, serving
 
-from aguila import App, Client
+from aguila import App, Client, Run
 from aguila.testing import ClientMaker, sync_client_for
 
 PAGES = sorted((REPOSITORY / "docs/how-to").glob("*.md"))
@@ -34,8 +34,8 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     monkeypatch.setenv("OPENAI_API_KEY", "none")  # a client is made, but sends no request
 
     def load_file(page: str, name: str) -> ModuleType:
-        if name != "app" and "app" in (files := programs(page)) and "from app import" in files[name]:
-            load_file(page, "app")
+        for needed in re.findall(r"^from (app|before) import", programs(page)[name], re.MULTILINE):
+            load_file(page, needed)
         module = ModuleType(name)
         monkeypatch.setitem(sys.modules, name, module)
         exec(compile(programs(page)[name], f"{page}/{name}.py", "exec"), vars(module))
@@ -82,7 +82,9 @@ def test_the_tests_of_the_page_pass(page: str, test: str, load: Load, request: p
 @pytest.mark.parametrize("page", [page.stem for page in PAGES])
 def test_the_snippets_of_the_page_run(page: str) -> None:
     for block in re.findall(r"^```python\n(.*?)^```", (REPOSITORY / f"docs/how-to/{page}.md").read_text(), re.M | re.S):
-        if not BLOCK.match(f"```python\n{block}```"):
+        if BLOCK.match(f"```python\n{block}```"):
+            compile(block, page, "exec")
+        else:
             exec(compile(block, page, "exec"), {})
 
 
@@ -128,3 +130,38 @@ def test_a_program_uploads_a_photo(
     (tmp_path / "photo.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     load("upload-files", "send")
     assert capsys.readouterr().out == "image: 8 bytes. \n"
+
+
+@pytest.mark.parametrize(("name", "url"), [("before", "http://agent.test/agent"), ("app", ""), ("kept", "")])
+def test_an_endpoint_of_ag_ui_and_what_replaces_it_answer_alike(
+    name: str, url: str, load: Load, agui_client: ClientMaker
+) -> None:
+    app = load("migrate-from-ag-ui", name).app
+    client = agui_client(app, url=url or "http://agent.test")
+    assert client.thread().run("Hi").result().text == "You said: Hi"
+
+
+def test_a_page_of_copilotkit_finds_the_agent_and_its_credentials_count(load: Load) -> None:
+    with serving(load("migrate-from-copilotkit-runtime", "app").app) as server:
+        path = "/copilotkit/info"
+        assert server.get(path).status_code == 401
+        found = server.get(path, headers={"authorization": "Bearer ada-token"})
+    assert list(found.json()["agents"]) == ["default"]
+
+
+@pytest.mark.parametrize("page", ["migrate-from-langgraph", "migrate-from-agent-framework"])
+def test_the_program_of_a_framework_is_the_one_that_the_tests_of_frameworks_run(page: str) -> None:
+    """tests/peers, where the frameworks are installed, runs those of docs/frameworks.md."""
+    program = programs(page)["app"].removeprefix("# app.py\n")
+    assert f"```python\n{program}```" in (REPOSITORY / "docs/frameworks.md").read_text()
+
+
+def test_a_client_prints_the_answer_of_a_graph(
+    load: Load, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def agent(run: Run) -> str:
+        return f"You said {run.user_text!r}."
+
+    use_app_for_clients(monkeypatch, App(agent, store="threads.db"))
+    load("migrate-from-langgraph", "client")
+    assert capsys.readouterr().out == "You said 'Hello'."

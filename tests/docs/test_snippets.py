@@ -11,21 +11,13 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "docs/tutorial.md", "docs/chat.md", "docs/migrating-from-ag-ui.md"]
+DOCUMENTS = ["README.md", "docs/tutorial.md", "docs/chat.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 GIVES = re.compile(r"^(?P<code>[^#\n]+?)\s+# (?P<value>True|b'.*|\[.*)$")
 
 
 def blocks(document: str) -> list[str]:
     return BLOCK.findall((ROOT / document).read_text())
-
-
-def settings(document: str) -> dict[str, Any]:
-    if document != "docs/migrating-from-ag-ui.md":
-        return {}
-    from ag_ui.core import TextMessageContentEvent
-
-    return {"ag_ui_event": TextMessageContentEvent(message_id="m", delta="x")}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -39,7 +31,7 @@ def test_the_python_in_the_document_runs(document: str, monkeypatch: pytest.Monk
         if "aguila.frameworks import langgraph" in block:  # run by tests/peers, where LangGraph is installed
             assert block in blocks("docs/frameworks.md")
             continue
-        names = settings(document)
+        names: dict[str, Any] = {}
         exec(compile(block, document, "exec"), names)
         for line in block.splitlines():
             if (claim := GIVES.match(line)) is not None:
