@@ -7,7 +7,6 @@ import json
 import os
 
 from agent import agent
-
 from aguila import App
 from aguila.server import Limits, Principal, Request
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from deployed import DEPLOY, HEADERS, says, write_service
-from image import instructions
 from httpx2 import Client
+from image import instructions
 from ports import free_port
 from processes.commands import Command
 from ruamel.yaml import YAML
