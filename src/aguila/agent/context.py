@@ -58,13 +58,15 @@ class Replay:
     """The answers of a resumed run.
 
     ``answers`` are all answers of the chain of runs, by interrupt id. ``current`` are those that came with this run.
-    ``settled`` are those of ``current`` that a failed run used, which this run replaces. ``sent`` are the messages of
-    the thread before this run, to compare the replay with.
+    ``settled`` are those of ``current`` that a failed run used, which this run replaces. ``failed`` are the ids of such
+    runs, whose output was retracted. ``sent`` are the messages of the thread before this run, to compare the replay
+    with.
     """
 
     answers: Mapping[str, ResumeEntry]
     current: frozenset[str]
     settled: frozenset[str] = frozenset()
+    failed: frozenset[str] = frozenset()
     sent: Sequence[Message] = ()
 
 

@@ -169,6 +169,13 @@ class Output:
             self.failure = error  # some events may be written and not sent
             raise
 
+    async def send_again(self, events: Events) -> None:
+        """Send what a recorded effect sent in a failed run, whose output was retracted."""
+        if self.filter is not None:
+            self.branches.has_progressed = True
+            self.sink.put(self.filter.send_again(events))
+            await self.room()
+
     async def room(self) -> None:
         """Wait until the sink accepts more events."""
         if self.is_over:

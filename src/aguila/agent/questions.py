@@ -22,17 +22,21 @@ from aguila.agent.context import RunContext, Services
 from aguila.agent.interrupts import RunInterrupt
 from aguila.agent.output import Output
 from aguila.agent.replay.branches import Branch
+from aguila.agent.replay.filter import effect_events
 from aguila.chat.expiry import read_expiry
 from aguila.chat.interrupts import unwrap_response
 from aguila.chat.json_schema import check_schema
+from aguila.codec.json.decoder import decode
 from aguila.codec.json.encoder import encode
 from aguila.codec.json.text import parse_json
 from aguila.codec.notices import Notice, log_notice
 from aguila.errors import OutcomeUnknown, PatchError, RunNotStored
 from aguila.offload import LARGE, is_large, offload
-from aguila.protocol import Metadata, ResumeEntry
+from aguila.protocol import Event, Metadata, ResumeEntry
+from aguila.stream.compact import compact
 from aguila.stream.json_values import copy_json
 from aguila.stream.patch.diff import make_patch
+from aguila.stream.writer import Events
 
 if TYPE_CHECKING:
     from aguila.agent.handles import ToolCallHandle
@@ -349,7 +353,8 @@ class Questions:
 
         A replay that skips the effect applies its changes of the state, because the state of a replay starts as in the
         first run. It also restores the effect's counts of questions and ids, because later ids depend on them. The
-        output of the effect is not sent again.
+        output of the effect is not sent again, unless the run that sent it failed after an answer: its output is
+        retracted when the answer is given again, so the events are recorded with the result.
         """
         self._check_stored("record an effect with once")
         output = self._output
@@ -361,20 +366,33 @@ class Questions:
             is_new = True
             before = output.state.seen()
             token = _key_space.set(_KeySpace(self, key))
+            sent: Events = []
+            noting = effect_events.set(sent)
             try:
                 value = await _call_effect(effect)
             finally:
+                effect_events.reset(noting)
                 _key_space.reset(token)
+                outer = effect_events.get()
+                if outer is not None:
+                    outer += sent
             after = output.state.seen()
             patch = [] if after is before else make_patch(before, after)
             times = {same: number for same, (number, one) in self._ask_counts.items() if one.is_within(branch)}
-            return {"value": value, "patch": patch, "times": times, "ids": output.branches.position()}
+            record = {"value": value, "patch": patch, "times": times, "ids": output.branches.position()}
+            if sent:
+                record["sent"] = {"run": self._context.run_id, "events": encode(compact(sent)).decode()}
+            return record
 
         done = await self.once(key, observed, is_idempotent=is_idempotent)
         if not is_new:
             for same, number in done["times"].items():
                 self._ask_counts[same] = (max(self._count_of(same), number), branch)
             output.branches.go_to(done["ids"])
+            sent = done.get("sent")
+            replay = self._context.replay
+            if sent is not None and replay is not None and sent["run"] in replay.failed:
+                await output.send_again(decode(sent["events"], list[Event], strict=True))
             if done["patch"]:
                 await self._change_state(done["patch"])
         return done["value"]

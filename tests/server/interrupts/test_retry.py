@@ -296,3 +296,56 @@ async def test_nothing_is_taken_back_of_a_run_that_said_nothing() -> None:
     assert snapshot is None
     assert back.changed == frozenset()
     await store.close()
+
+
+class Reporting:
+    """Asks, and then sends within recorded effects, each of which happens once. After them it fails so many times."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.effects: list[str] = []
+
+    async def __call__(self, run: Any) -> None:
+        async def inner() -> str:
+            self.effects.append("inner")
+            await run.say("looking")
+            return "found"
+
+        async def outer() -> str:
+            self.effects.append("outer")
+            found = await run.once("inner", inner, uses_run=True)
+            async with run.subagent("clerk") as clerk:
+                call = await clerk.tool_call("look", {"at": found})
+                await call.result("a note")
+            await run.activity("PLAN", {"done": True})
+            async with run.text() as text:
+                for word in ("the ", "report"):
+                    await text.write(word)
+            return "written"
+
+        async with run.step("work"):
+            await run.say("Go: ")
+            await run.ask("Report?")
+            await run.say("it follows")
+            await run.once("outer", outer, uses_run=True)
+        await run.say("that was it")
+        if self.failures > 0:
+            self.failures -= 1
+            raise OSError
+
+
+@pytest.mark.parametrize("failures", [1, 2])
+def test_what_a_recorded_effect_sent_in_a_failed_run_is_sent_again_where_it_was(tmp_path: Any, failures: int) -> None:
+    threads: list[Any] = []
+    for times in (0, failures):
+        agent = Reporting(times)
+        with serving(App(agent, store=SQLiteStore(tmp_path / f"{times}.db"))) as server:
+            question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
+            for attempt in range(times + 1):
+                events = server.events(run_id=f"a{attempt}", resume=approves(question))
+                check_valid(events)
+            threads.append(thread_of(server))
+        assert agent.effects == ["outer", "inner"]
+    as_sent, again = (sorted(messages, key=lambda one: one["id"]) for messages, _ in threads)
+    assert again == as_sent  # an activity keeps its place in a snapshot (MSGS-2), so it may come earlier
+    assert contents(threads[1][0]) == ["Go", "Go: ", "it follows", "looking", "a note", "the report", "that was it"]

@@ -25,6 +25,7 @@ subagents around itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from aguila.agent.replay.branches import ROLES, Branches, Key
@@ -53,6 +54,9 @@ from aguila.protocol import (
 from aguila.stream.patch import apply_patch
 from aguila.stream.verification.rules import STEP, SUBAGENT, Item
 from aguila.stream.writer import Events, EventWriter
+
+effect_events: ContextVar[Events | None] = ContextVar("aguila.agent.effect_events", default=None)
+"""What the recorded effect around the caller has sent in a replay: the run may fail, and its output be retracted."""
 
 _SHOWN = 40
 """Characters of each text that the description of a difference has."""
@@ -104,7 +108,19 @@ class ReplayFilter:
                     self._branches.has_progressed = True
                     sent += made
             self._remember(event, new is None)
-        return sent
+        return _note(sent)
+
+    def send_again(self, events: Events) -> Events:
+        """Return the events to send for those of a recorded effect, which a failed run sent and which were retracted.
+
+        Steps and subagents that are open already are not opened again.
+        """
+        sent = self.reopen_around()
+        for event in events:
+            item, role = ROLES.get(event.__class__, (None, None))
+            if item is None or role != "opens" or not self._writer.has_open(*_key(item, event)):
+                sent += self._announce_subagent(event) + self._writer.emit(event)
+        return _note(sent)
 
     def reopen_around(self) -> Events:
         """Return the starts of the muted steps and subagents around the caller, unless they were sent."""
@@ -194,6 +210,14 @@ class ReplayFilter:
         if opener is None or self._writer.has_open(SUBAGENT, subagent):
             return []
         return self._announce_subagent(opener) + self._writer.emit(opener)
+
+
+def _note(sent: Events) -> Events:
+    """Note what is sent for the effect around the caller."""
+    noted = effect_events.get()
+    if noted is not None:
+        noted += sent
+    return sent
 
 
 def _key(item: Item, event: Any) -> Key:

@@ -144,6 +144,7 @@ async def plan_resume(
             answers=answers,
             current=frozenset([*checker.claims, *used]),
             settled=frozenset(used),
+            failed=frozenset(past.failed_attempts.run_ids if past.failed_attempts is not None else ()),
             # Failed attempts sent more than this run repeats before its question.
             sent=() if branch.view is None or past.failed_attempts is not None else branch.view.conversation.messages,
         ),
