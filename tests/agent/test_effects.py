@@ -154,3 +154,60 @@ async def test_a_tool_whose_outcome_is_unknown_gets_an_error_result() -> None:
 
     assert "it is unknown whether 'pay' was executed" in (await resume_after_death(thread, agent, payment))[0]
     assert payment.paid == 1
+
+
+class Asking:
+    """An agent with a branch whose effect asks two questions and then dies ``at``: before or after its record."""
+
+    def __init__(self, thread: Thread, *, at: str) -> None:
+        self.thread = thread
+        self.at = at
+        self.effects = 0
+        self.at_death: dict[str, bytes] = {}
+
+    async def __call__(self, run: Any) -> None:
+        await run.branch("order", self._order, run)
+
+    async def _order(self, run: Any) -> None:
+        async def effect() -> str:
+            size = await run.ask("Size?")
+            await run.say(f"{size} it is")
+            colour = await run.ask("Colour?")
+            await run.say(f"in {colour}")
+            self.effects += 1
+            if self.at == "before":
+                self.at_death = dict(self.thread.shelf.records)
+            return f"{size} {colour}"
+
+        try:
+            ordered = await run.once("order", effect, uses_run=True)
+        except OutcomeUnknown:
+            ordered = "unknown"
+        if self.at == "after" and self.at_death == {}:
+            self.at_death = dict(self.thread.shelf.records)
+        await run.say(f"ordered: {ordered}")
+        gift = await run.ask("A gift?")
+        await run.say(f"gift: {gift}")
+        sure = await run.ask("Sure?")
+        await run.say(f"sure: {sure}")
+
+
+@pytest.mark.parametrize(("at", "ordered"), [("before", ["ordered: unknown"]), ("after", ["in red", "ordered: L red"])])
+async def test_an_agent_goes_on_behind_an_effect_in_which_its_process_died(at: str, ordered: list[str]) -> None:
+    thread = Thread()
+    agent = Asking(thread, at=at)
+    await thread.run(agent)
+    await thread.resume(agent, "L")
+    asked, log = thread.outcome, list(thread.log)
+    failed = await thread.resume(agent, "red")
+    assert agent.effects == 1
+    # The server retracts what the failed run sent.
+    thread.outcome, thread.log, thread.shelf.records = asked, log, agent.at_death
+    thread.failed = {failed.events[0].run_id}  # type: ignore[attr-defined]
+    await thread.resume(agent, "red")
+    thread.failed = set()
+    await thread.resume(agent, "no")
+    await thread.resume(agent, "yes")
+    assert agent.effects == 1
+    said = [message.content for message in thread.conversation.messages]
+    assert said == ["L it is", *ordered, "gift: no", "sure: yes"]

@@ -137,6 +137,8 @@ class Thread:
         self._root: RunAgentInput | None = None
         self._answers: dict[str, ResumeEntry] = {}
         self.outcome: Outcome | None = None
+        self.failed: set[str] = set()
+        """The ids of runs that used answers and failed."""
 
     @property
     def conversation(self) -> Any:
@@ -173,7 +175,8 @@ class Thread:
     async def resume_some(self, agent: Any, entries: Sequence[ResumeEntry]) -> Outcome:
         """Start the run that brings these answers; other questions stay open."""
         self._answers |= {entry.interrupt_id: entry for entry in entries}
-        replay = Replay(answers=dict(self._answers), current=frozenset(entry.interrupt_id for entry in entries))
+        current = frozenset(entry.interrupt_id for entry in entries)
+        replay = Replay(answers=dict(self._answers), current=current, failed=frozenset(self.failed))
         return await self._execute(agent, f"run-{next(self._numbers)}", replay)
 
     async def give_up(self, agent: Any) -> Outcome:

@@ -126,6 +126,9 @@ _ENDED: Final = "aguila.ended "
 _MARK: Final = b"true"
 """The records around an effect: that an attempt began, and that it ended without a result."""
 
+_UNKNOWN: Final = "aguila.unknown "
+"""The record of the run in which an agent first learned that the outcome of an effect is unknown."""
+
 
 def nested_effect_error(key: str) -> RuntimeError:
     """Make the error for an effect that calls ``once`` with its own key."""
@@ -162,6 +165,8 @@ class Questions:
     run: Any = None
     """The run, for tools that take it."""
     unanswered: dict[str, protocol.Interrupt] = field(default_factory=dict[str, protocol.Interrupt])
+    _unknown: set[str] = field(default_factory=set[str])
+    """The effects of unknown outcome that were passed."""
     """The questions that this run asked and that have no answer, by id."""
     _used: dict[str, None] = field(default_factory=dict[str, None])  # an ordered set
     _recording: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
@@ -330,7 +335,11 @@ class Questions:
             known, value = await self._read_effect(key)
             if known:
                 return value
-            end = None if is_idempotent else await self.begin_effect(key)
+            try:
+                end = None if is_idempotent else await self.begin_effect(key)
+            except OutcomeUnknown:
+                await self._pass_unknown(key)
+                raise
             token = _effects.set((*effects, (self, key)))
             try:
                 value = await _call_effect(effect)
@@ -341,6 +350,29 @@ class Questions:
             finally:
                 _effects.reset(token)
             return await self.record_effect(key, value)
+
+    async def _pass_unknown(self, key: str) -> None:
+        """Let the caller go on after an effect with an unknown outcome.
+
+        What the branch sends from now on is new, also if it is not back at its position, which may be within the
+        effect. A later replay mutes it again: to the branch, an unknown outcome is like an answer.
+        """
+        if key in self._unknown:
+            return
+        self._unknown.add(key)
+        name = f"{_UNKNOWN}{key}"
+        is_known = name in self._recorded
+        if not is_known:
+            await self._record(name, encode(self._context.run_id))
+        learned_in = parse_json(self._recorded[name], strict=False, warn=log_notice)
+        is_new = not is_known or self._is_retracted(learned_in)
+        branches = self._output.branches
+        branches.passed(branches.current_branch(), f"unknown {key}", is_current=is_new)
+
+    def _is_retracted(self, run_id: str | None) -> bool:
+        """Return whether the output of a run was retracted: it used answers of this one, and failed."""
+        replay = self._context.replay
+        return replay is not None and run_id in replay.failed
 
     async def find_effect(self, key: str) -> tuple[bool, Any]:
         """Look up an effect without calling it: return whether its result is recorded, and the result."""
@@ -379,20 +411,23 @@ class Questions:
             after = output.state.seen()
             patch = [] if after is before else make_patch(before, after)
             times = {same: number for same, (number, one) in self._ask_counts.items() if one.is_within(branch)}
-            record = {"value": value, "patch": patch, "times": times, "ids": output.branches.position()}
-            if sent:
-                record["sent"] = {"run": self._context.run_id, "events": encode(compact(sent)).decode()}
-            return record
+            return {
+                "value": value,
+                "patch": patch,
+                "times": times,
+                "ids": output.branches.position(),
+                "run": self._context.run_id,
+                "sent": encode(compact(sent)).decode(),
+            }
 
         done = await self.once(key, observed, is_idempotent=is_idempotent)
         if not is_new:
             for same, number in done["times"].items():
                 self._ask_counts[same] = (max(self._count_of(same), number), branch)
-            output.branches.go_to(done["ids"])
-            sent = done.get("sent")
-            replay = self._context.replay
-            if sent is not None and replay is not None and sent["run"] in replay.failed:
-                await output.send_again(decode(sent["events"], list[Event], strict=True))
+            is_retracted = self._is_retracted(done.get("run"))  # older records name no run
+            output.branches.go_to(done["ids"], is_new=is_retracted)
+            if is_retracted:
+                await output.send_again(decode(done["sent"], list[Event], strict=True))
             if done["patch"]:
                 await self._change_state(done["patch"])
         return done["value"]

@@ -508,11 +508,14 @@ class Branches:
             "claimed": list(self._claimed),
         }
 
-    def go_to(self, position: dict[str, Any]) -> None:
-        """Continue the caller's branch from recorded counts. Branches that the effect started do not start again."""
+    def go_to(self, position: dict[str, Any], *, is_new: bool) -> None:
+        """Continue the caller's branch from recorded counts. Branches that the effect started do not start again.
+
+        ``is_new`` if the run that recorded them failed, so that the position of the branch is before them.
+        """
         branch = self.current_branch()
         if position["passed"] != branch.passed and branch.left is None:
-            self.passed(branch, position["passed"], is_current=False)
+            self.passed(branch, position["passed"], is_current=is_new)
         branch.sent = max(branch.sent, position["sent"])
         for passed, kind, count in position["counts"]:
             branch.counts[passed, kind] = max(branch.counts.get((passed, kind), 0), count)
