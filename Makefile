@@ -89,7 +89,7 @@ clients: $(ENV) node
 # Each peer has an environment of its own in .venv-peers, made when it is first needed.
 peers: $(ENV) node
 	$(BIN)/python tests/peers/matrix.py $(ARGS)
-	AGUILA_PEERS=1 $(BIN)/pytest -q tests/peers/test_inspect.py tests/peers/test_frameworks.py tests/peers/test_clients.py
+	AGUILA_PEERS=1 $(BIN)/pytest -q tests/peers/test_inspect.py tests/peers/test_frameworks.py tests/peers/test_clients.py tests/peers/test_newest_releases.py
 
 # Installs the packages of examples/frontends (about 1.6 GB, most of it CopilotKit's) and drives the pages in Chromium.
 # ARGS="--short" plays a few scenarios on each and leaves docs/frontends.md alone.

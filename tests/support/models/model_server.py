@@ -36,7 +36,9 @@ MODELS = {
     "openai responses": "gpt-5.5",
     "anthropic": "claude-sonnet-5-5",
     "gemini": "gemini-3.8-flash",
+    "mistral": "mistral-medium-latest",
 }
+"""``PROVIDERS``, and Mistral: a vendor of pydantic-ai for which nothing of ours was written."""
 
 Json = dict[str, Any]
 _NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -130,6 +132,15 @@ async def model_of(provider: str, url: str, name: str) -> AsyncIterator[Any]:
             )
             async with genai.aio:
                 yield GoogleModel(name, provider=GoogleProvider(client=genai))
+        case "mistral":
+            from httpx2 import AsyncClient
+            from mistralai.client import Mistral
+            from pydantic_ai.models.mistral import MistralModel
+            from pydantic_ai.providers.mistral import MistralProvider
+
+            async with AsyncClient(verify=False, timeout=DEADLINE) as plain:
+                client = Mistral(api_key="key", server_url=url, async_client=plain, timeout_ms=int(DEADLINE * 1000))
+                yield MistralModel(name, provider=MistralProvider(mistral_client=client))
         case _:
             from openai import AsyncOpenAI, DefaultAsyncHttpxClient
             from pydantic_ai.models.openai import OpenAIChatModel, OpenAIResponsesModel
@@ -317,9 +328,8 @@ def frames(answer: Answer) -> list[bytes]:
 
 def stream(provider: str, **turn: Any) -> Answer:
     """A turn in a provider's format: a thought (text and signature), text, calls, a refusal, how it ended, usage."""
-    return {"openai chat": _chat, "openai responses": _responses, "anthropic": _anthropic, "gemini": _gemini}[provider](
-        **turn
-    )
+    kinds = {"openai responses": _responses, "anthropic": _anthropic, "gemini": _gemini, "mistral": _mistral}
+    return kinds.get(provider, _chat)(**turn)
 
 
 Calls = list[tuple[str, str, Json]]
@@ -355,6 +365,28 @@ def _chat(
     if usage is not None:
         events.append({**chunk({}), "choices": [], "usage": usage})
     return sse(events, done=True)
+
+
+def _mistral(*, thought: tuple[str, str] | None = None, calls: Calls = [], **turn: Any) -> Answer:  # noqa: B006
+    """Return a stream as of Chat Completions. A thought is a chunk of the content, and calls come whole."""
+
+    def frame(delta: Json) -> bytes:
+        choice = {"index": 0, "delta": delta, "finish_reason": None}
+        chunk = {"id": "same", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": [choice]}
+        return f"data: {json.dumps(chunk)}\n\n".encode()
+
+    *texts, end, done = frames(_chat(**{"finish": "tool_calls" if calls else "stop", **turn}))
+    if "usage" in turn:  # it comes with the end, not after it
+        texts, end = texts[:-1], b'%s, "usage": %s}\n\n' % (texts[-1].strip()[:-1], json.dumps(turn["usage"]).encode())
+    if thought is not None:
+        texts.insert(0, frame({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": thought[0]}]}]}))
+    whole = [
+        {"id": call_id, "index": index, "function": {"name": name, "arguments": json.dumps(arguments)}}
+        for index, (call_id, name, arguments) in enumerate(calls)
+    ]
+    if whole:
+        texts.append(frame({"tool_calls": whole}))
+    return 200, b"".join([*texts, end, done])
 
 
 def _pieces(text: str) -> list[str]:

@@ -140,9 +140,11 @@ def check_chat(request: Block) -> Problems:
 
 
 def check_mistral(request: Block) -> Problems:
-    """Mistral, whose API is that of Chat Completions."""
+    """Mistral, whose API is that of Chat Completions, but takes documents and empty lists of calls."""
     ids = [call["id"] for message in request["messages"] for call in message.get("tool_calls") or ()]
-    return check_chat(request) + [f"C-11 call id {one!r}" for one in ids if not re.fullmatch(r"[a-zA-Z0-9]{9}", one)]
+    messages = [{name: value for name, value in one.items() if value != []} for one in request["messages"]]
+    wrong = [problem for problem in check_chat({**request, "messages": messages}) if "'document_url'" not in problem]
+    return wrong + [f"C-11 call id {one!r}" for one in ids if not re.fullmatch(r"[a-zA-Z0-9]{9}", one)]
 
 
 def _chat_assistant(message: Block) -> Problems:
@@ -635,5 +637,6 @@ WIRE_CHECKERS: dict[str, Callable[[Block], Problems]] = {
     "openai responses": check_responses,
     "anthropic": check_anthropic,
     "gemini": lambda body: check_gemini(from_gemini_wire(body)),
+    "mistral": check_mistral,
 }
 """By provider, the check of a request as it arrives there."""
