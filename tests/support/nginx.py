@@ -8,7 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -49,7 +49,7 @@ def find_nginx() -> str:
 
 
 @contextmanager
-def nginx(http: str, files: dict[str, str] | None = None) -> Iterator[str]:
+def nginx(http: str, files: dict[str, str] | None = None) -> Generator[str]:
     """Start nginx with these lines in its ``http`` block; yield the address of its first server.
 
     In the lines, ``PORT`` becomes a free port of the loopback, which one ``listen`` has to name, and ``FOLDER`` the

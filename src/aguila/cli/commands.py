@@ -9,6 +9,7 @@ import typer
 from aguila import __version__
 from aguila.cli.main import about
 from aguila.cli.options import stores, streams
+from aguila.cli.options.doctor import doctor
 from aguila.cli.options.help_texts import add_command, make_group
 from aguila.cli.options.init import init
 from aguila.cli.options.inspect import inspect
@@ -34,5 +35,6 @@ def _root(
 add_command(commands, init)
 add_command(commands, serve, cls=ServeCommand)
 add_command(commands, inspect)
+add_command(commands, doctor)
 streams.register(commands)
 stores.register(commands)

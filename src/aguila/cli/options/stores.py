@@ -26,11 +26,11 @@ def _default_store() -> str:
 
 
 _HELP = "Path or URL of the store. Default: that of AGUILA_STORE or AGUILA_STORE_FILE, or aguila.db."
-_Store = Annotated[
+StoreOption = Annotated[
     str, typer.Option("--store", metavar="STORE", help=_HELP, default_factory=_default_store, show_default=False)
 ]
 _Scope = Annotated[str | None, typer.Option("--scope", metavar="SCOPE", help="Only this scope. Default: all scopes.")]
-_JSON = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON lines.")]
+JSONOption = Annotated[bool, typer.Option("--json", metavar="", help="Print JSON lines.")]
 _Thread = Annotated[str, typer.Argument(metavar="THREAD", help="The id of the thread.")]
 _Replace = Annotated[
     bool,
@@ -68,7 +68,7 @@ def register(commands: typer.Typer) -> None:
     commands.add_typer(store, name="store")
 
 
-def list_threads(store: _Store, scope: _Scope = None, json: _JSON = False) -> None:
+def list_threads(store: StoreOption, scope: _Scope = None, json: JSONOption = False) -> None:
     """List threads, in each scope the last updated first.
 
     Exit status: 0 listed; 2 the store cannot be read.
@@ -79,7 +79,7 @@ def list_threads(store: _Store, scope: _Scope = None, json: _JSON = False) -> No
         implementation.list_threads(store, scope, as_json=json)
 
 
-def show(thread: _Thread, store: _Store, scope: _Scope = None, json: _JSON = False) -> None:
+def show(thread: _Thread, store: StoreOption, scope: _Scope = None, json: JSONOption = False) -> None:
     """Show the title, metadata, runs, interrupts and files of a thread. With --json, print its events.
 
     Exit status: 0 shown; 2 there is no such thread, or the store cannot be read.
@@ -91,7 +91,7 @@ def show(thread: _Thread, store: _Store, scope: _Scope = None, json: _JSON = Fal
 
 
 def export_threads(
-    store: _Store,
+    store: StoreOption,
     thread: Annotated[list[str] | None, typer.Argument(metavar="THREAD", help="Thread ids. Default: all.")] = None,
     scope: _Scope = None,
     output: Annotated[
@@ -115,7 +115,7 @@ def export_threads(
 
 def import_threads(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export; - is standard input.")],
-    store: _Store,
+    store: StoreOption,
     replace: _Replace = False,
 ) -> None:
     """Import exported threads, with their scopes, sequence numbers and times.
@@ -134,7 +134,7 @@ def import_threads(
 
 def delete(
     thread: Annotated[list[str], typer.Argument(metavar="THREAD", help="Thread ids.")],
-    store: _Store,
+    store: StoreOption,
     scope: _Scope = None,
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation.")] = False,
 ) -> None:
@@ -153,7 +153,7 @@ def delete(
 
 
 def list_runs(
-    store: _Store,
+    store: StoreOption,
     running: Annotated[
         bool, typer.Option("--running", metavar="", help="Only runs in progress, oldest first.")
     ] = False,
@@ -164,7 +164,7 @@ def list_runs(
             "--older-than", metavar="TIME", help="Only runs that began longer ago, such as 90s, 15m, 1h or 2d."
         ),
     ] = None,
-    json: _JSON = False,
+    json: JSONOption = False,
 ) -> None:
     """List runs: those in progress, or those of each thread.
 
@@ -179,7 +179,7 @@ def list_runs(
 
 def cancel_runs(
     run: Annotated[list[str], typer.Argument(metavar="RUN", help="Ids of runs in progress.")],
-    store: _Store,
+    store: StoreOption,
     scope: _Scope = None,
     thread: Annotated[
         str | None, typer.Option("--thread", metavar="THREAD", help="Only this thread. Default: all threads.")
@@ -206,7 +206,7 @@ def cancel_runs(
 _ScopeArgument = Annotated[str, typer.Argument(metavar="SCOPE", help="The scope, as aguila scopes list prints it.")]
 
 
-def list_scopes(store: _Store, json: _JSON = False) -> None:
+def list_scopes(store: StoreOption, json: JSONOption = False) -> None:
     """List the scopes of a store, with the threads, files and bytes of each.
 
     A scope is what authenticate of the server returned for a user; without it, a scope belongs to one browser.
@@ -220,7 +220,7 @@ def list_scopes(store: _Store, json: _JSON = False) -> None:
         implementation.show_scopes(store, as_json=json)
 
 
-def show_usage(store: _Store, scope: _Scope = None, json: _JSON = False) -> None:
+def show_usage(store: StoreOption, scope: _Scope = None, json: JSONOption = False) -> None:
     """Count the threads, runs, events, bytes and files of each scope, the one with the most bytes first.
 
     Exit status: 0 counted; 2 the store cannot be read.
@@ -234,7 +234,7 @@ def show_usage(store: _Store, scope: _Scope = None, json: _JSON = False) -> None
 
 def export_scope(
     scope: _ScopeArgument,
-    store: _Store,
+    store: StoreOption,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="File to write; - is standard output.")
     ] = Path("-"),
@@ -256,7 +256,7 @@ def export_scope(
 
 def delete_scope(
     scope: _ScopeArgument,
-    store: _Store,
+    store: StoreOption,
     yes: Annotated[bool, typer.Option("--yes", "-y", metavar="", help="Do not ask for confirmation.")] = False,
 ) -> None:
     """Erase everything that a scope has: threads with their runs, and all its files.
@@ -282,7 +282,7 @@ _Location = Annotated[
 
 def check(
     store: _Location,
-    json: _JSON = False,
+    json: JSONOption = False,
     recount: Annotated[
         bool,
         typer.Option(
@@ -307,7 +307,7 @@ def check(
     raise typer.Exit(1 if count else 0)
 
 
-def stats(store: _Location, json: _JSON = False) -> None:
+def stats(store: _Location, json: JSONOption = False) -> None:
     """Print the size of a store and the number of its threads, runs, events and files.
 
     Exit status: 0 printed; 2 the store cannot be read.
