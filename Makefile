@@ -81,6 +81,7 @@ bench: $(VENV)/.bench node
 
 fuzz: $(ENV)
 	$(BIN)/python tests/fuzz/run.py --target all --seconds $(or $(SECONDS_EACH),600)
+	AGUILA_SCHEMATHESIS=long $(BIN)/pytest -q -n 2 tests/server/http/test_schemathesis.py
 
 # Every generation of @ag-ui/client over every feature of the demo: writes docs/clients.md, which `make test` checks.
 clients: $(ENV) node

@@ -155,7 +155,8 @@ def test_a_run_is_a_valid_request_and_its_events_are_valid(server: Server, docum
     sent = run_input("second", messages=[message], state={"a": None})
     sending = document["paths"]["/"]["post"]["requestBody"]["content"]["application/json"]["schema"]
     jsonschema_rs.validator_for({**sending, **components}).validate(sent)
-    each = document["paths"]["/"]["post"]["responses"]["200"]["content"]["text/event-stream"]["x-event-schema"]
+    stream = document["paths"]["/"]["post"]["responses"]["200"]["content"]["text/event-stream"]
+    each = stream["itemSchema"]["properties"]["data"]["contentSchema"]
     check = jsonschema_rs.validator_for({**each, **components})
     events = server.client.post("/", json=sent).text
     found = [line.removeprefix("data: ") for line in events.splitlines() if line.startswith("data: ")]

@@ -43,6 +43,8 @@ async def list_threads(service: Service, request: Request) -> Response:
     key, value = (request.query.get(name) for name in ("metadataKey", "metadataValue"))
     if key is None and value is not None:
         raise Rejected(422, "bad_parameter", "metadataValue needs metadataKey; send both", "/metadataValue")
+    metadata = None if key is None else MetadataFilter(key, value)
+    wanted = read_filter(request, cursor="before", agent=request.agent, archived=archived, metadata=metadata)
     # Before the threads: a change in between makes the next request read them again.
     stamp = (await service.store.threads(request.caller.scope, ThreadFilter(limit=0))).stamp
     headers: Headers = ()
@@ -51,14 +53,7 @@ async def list_threads(service: Service, request: Request) -> Response:
         headers = [(b"etag", etag.encode())]
         if matches_etag(request, etag):
             return BufferedResponse(status=304, headers=headers)
-    found, more = await read_thread_page(
-        service,
-        request,
-        cursor="before",
-        agent=request.agent,
-        archived=archived,
-        metadata=None if key is None else MetadataFilter(key, value),
-    )
+    found, more = await read_thread_page(service, request, wanted)
     caller = _digest("caller", request.caller.scope)
     return json_response({"threads": [describe_thread(one) for one in found], "next": more, "caller": caller}, headers)
 
@@ -72,33 +67,37 @@ def _digest(*parts: str) -> str:
     return hashlib.blake2b("\0".join(parts).encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
-async def read_thread_page(
-    service: Service,
+def read_filter(
     request: Request,
     *,
     cursor: str,
     agent: str | None,
     archived: bool | None,
     metadata: MetadataFilter | None = None,
-) -> tuple[Sequence[ThreadSummary], str | None]:
-    """Read a page of thread summaries, and the cursor of the next page; None if this is the last.
+) -> ThreadFilter:
+    """Read which page of threads a request wants. ``cursor`` is the name of the query parameter that has the cursor.
 
-    ``cursor`` is the name of the query parameter that has the cursor. Raises ``Rejected``.
+    Raises ``Rejected``.
     """
     query = request.query
     text = query.get("limit", "50")
     if not is_number(text) or len(text) > 6 or not 1 <= int(text) <= MAX_PAGE:
         raise Rejected(422, "bad_limit", f"limit is {text!r}; use a number from 1 to {MAX_PAGE}", "/limit")
-    limit = int(text)
     before = query.get(cursor)
     if before is not None and (not is_number(before) or len(before) > MAX_DIGITS):
         raise Rejected(
             422, "bad_cursor", f"{cursor} is not a cursor; use the cursor that the previous page returned", f"/{cursor}"
         )
     before = None if before is None else int(before)
-    wanted = ThreadFilter(limit=limit, before=before, agent=agent, archived=archived, metadata=metadata)
+    return ThreadFilter(limit=int(text), before=before, agent=agent, archived=archived, metadata=metadata)
+
+
+async def read_thread_page(
+    service: Service, request: Request, wanted: ThreadFilter
+) -> tuple[Sequence[ThreadSummary], str | None]:
+    """Read a page of thread summaries, and the cursor of the next page; None if this is the last."""
     found = (await service.store.threads(request.caller.scope, wanted)).threads
-    has_more = len(found) == limit
+    has_more = len(found) == wanted.limit
     size = 0
     for index, one in enumerate(found):
         size += len(one.metadata or b"") + len(one.title or "")

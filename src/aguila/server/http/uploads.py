@@ -53,7 +53,7 @@ async def receive_upload(
     if size is not None and size > allowed:
         raise _too_large(limits)
     form = _Form(limits)
-    form.thread_id = request.query.get("threadId")
+    form.assign(request.query.get("threadId"))
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Rejected(415, "unsupported_encoding", "a compressed upload is not supported; send the file as it is")
     if is_form:
@@ -69,10 +69,6 @@ async def receive_upload(
             form.write(piece)
     if form.media_type is None:
         raise Rejected(422, "malformed_upload", "the form has no file; send one file in a part with a filename")
-    if form.thread_id == "":
-        raise Rejected(422, "malformed_upload", "the id is empty", "/threadId")
-    if form.thread_id is not None:
-        check_id(form.thread_id, "/threadId")
     data = form.data.getvalue()
     del form.data
     return await store.put_file(
@@ -111,6 +107,14 @@ class _Form:
             )
         self.media_type = kind
         self.filename = _safe_name(filename)
+
+    def assign(self, thread_id: str | None) -> None:
+        """Assign the file to a thread. Raises ``Rejected`` for an id that a thread cannot have."""
+        if thread_id == "":
+            raise Rejected(422, "malformed_upload", "the id is empty", "/threadId")
+        if thread_id is not None:
+            check_id(thread_id, "/threadId")
+        self.thread_id = thread_id
 
     def write(self, data: bytes) -> None:
         """Append bytes to the file. Raises ``Rejected`` (413) above the limit."""
@@ -189,7 +193,7 @@ class _Form:
 
     def _part_end(self) -> None:
         if self._field == b"threadId":
-            self.thread_id = _text(bytes(self._text))
+            self.assign(_text(bytes(self._text)))
 
 
 async def _receive_pieces(request: Request, count: Callable[[int], None]) -> AsyncIterator[bytes]:

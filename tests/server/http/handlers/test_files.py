@@ -342,6 +342,8 @@ async def test_the_id_of_a_thread_is_checked_as_it_is_elsewhere(open_store: Stor
     assert await refusal(open_store, PNG, headers, query="threadId=") == (422, "malformed_upload")
     assert await refusal(open_store, PNG, headers, query="threadId=" + "x" * 513) == (422, "id_too_long")
     assert (await upload(open_store, PNG, headers, query="threadId=" + "x" * 512)).size == len(PNG)
+    body, of_form = form(file_part(), ('Content-Disposition: form-data; name="threadId"', b"t1"))
+    assert await refusal(open_store, body, of_form, query="threadId=" + "x" * 513) == (422, "id_too_long")
 
 
 async def test_a_flood_of_empty_parts_is_refused_early(open_store: Store) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
 from aguila.protocol import RunAgentInput
 from aguila.server.frontends.copilotkit import routes
+from aguila.server.frontends.copilotkit.envelope import MAX_TEXT
 from aguila.server.http.openapi.documents import Document, Title
 from aguila.server.http.openapi.operation import (
     EVENTS,
@@ -34,11 +35,25 @@ class CopilotKitError(Document, frozen=True, kw_only=True):
     details: str | UnsetType = UNSET
 
 
+_Text = Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
+class CopilotKitParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What is part of the path of the other routes. Each method needs some of it."""
+
+    agent_id: _Text | None = None
+    thread_id: _Text | None = None
+    path: _Text | None = None
+    http_method: _Text | None = None
+
+
 class CopilotKitEnvelope(msgspec.Struct, frozen=True, kw_only=True):
     """A request in an envelope."""
 
-    method: str
-    params: dict[str, Any] | None = None
+    method: Literal[
+        "agent/connect", "agent/run", "agent/stop", "agent/suggest", "info", "resource/request", "transcribe"
+    ]
+    params: CopilotKitParams | None = None
     body: Any = None
 
 
@@ -79,7 +94,7 @@ class CopilotKitAgent(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 class CopilotKitStop(Document, frozen=True, kw_only=True):
     """The run to cancel; without it, the one in progress."""
 
-    run_id: str | UnsetType = UNSET
+    run_id: Annotated[str, Meta(pattern=r"\S")] | UnsetType = UNSET
 
 
 class CopilotKitStopped(Document, frozen=True, kw_only=True):
@@ -148,6 +163,9 @@ OPERATIONS: Final[Operations] = {
         answers={
             200: Answer(description="The response of that route", content={JSON: Any, **EVENTS.content}),
             204: NO_CONTENT[204],
+            503: json_answer(
+                (CopilotKitNoService, CopilotKitError), "There is no transcription, or the server is busy"
+            ),
         },
         body={JSON: CopilotKitEnvelope},
         errors=CopilotKitError,
@@ -193,6 +211,7 @@ OPERATIONS: Final[Operations] = {
     routes.transcribe: Operation(
         summary="Transcribe speech: always 503, because there is no transcription",
         answers={503: json_answer(CopilotKitNoService, "There is none")},
+        errors=CopilotKitError,
     ),
 }
 """What is said about each handler of CopilotKit's routes."""

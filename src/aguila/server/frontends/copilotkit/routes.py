@@ -160,9 +160,8 @@ async def list_threads(service: Service, request: Request) -> Response:
     """``GET /threads``: the threads of an agent, or all, last updated first."""
     query = request.query
     archived = None if query.get("includeArchived") == "true" else False
-    found, more = await thread_routes.read_thread_page(
-        service, request, cursor="cursor", agent=query.get("agentId"), archived=archived
-    )
+    wanted = thread_routes.read_filter(request, cursor="cursor", agent=query.get("agentId"), archived=archived)
+    found, more = await thread_routes.read_thread_page(service, request, wanted)
     records = [documents.to_thread_record(one) for one in found]
     return json_response({"threads": records, "nextCursor": more})
 

@@ -24,6 +24,19 @@ from aguila.server.http.routes import Endpoint
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _REF: Final = "#/components/schemas/{name}"
 _EVENT: Final = "Event"
+_SSE: Final = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "id": {"type": "string", "description": "The cursor of the event"},
+        "data": {
+            "type": "string",
+            "contentMediaType": JSON,
+            "contentSchema": {"$ref": _REF.format(name=_EVENT)},
+        },
+    },
+}
+"""Of an event of a stream. ``itemSchema`` is of OpenAPI 3.2; earlier versions cannot describe streams."""
 
 
 def build_document(
@@ -86,8 +99,7 @@ class _Schemas:
     def content(self, media_type: str, kind: Any) -> dict[str, Any]:
         """Return the description of a body."""
         if media_type == SSE_MEDIA_TYPE:
-            each = {"$ref": _REF.format(name=_EVENT)}
-            return {media_type: {"schema": {"type": "string"}, "x-event-schema": each}}
+            return {media_type: {"itemSchema": _SSE}}
         if kind is None:
             return {media_type: {"schema": {"type": "string"} if media_type.startswith("text/") else {}}}
         found = [next(schema for one, schema in self._found if one == each) for each in _alternatives(kind)]

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from aguila.protocol import FileSource, Interrupt, Message, RunAgentInput
-from aguila.server.config.limits import MAX_ID_LENGTH
+from aguila.server.http.openapi.operation import ID
 from aguila.store.encoding import MAX_TITLE
 
 
@@ -189,8 +189,8 @@ class StoredFile(Document, frozen=True, kw_only=True):
 class UploadForm(Document, frozen=True, kw_only=True):
     """A form with one file."""
 
-    file: bytes
-    thread_id: Annotated[str, Meta(min_length=1, max_length=MAX_ID_LENGTH)] | UnsetType = UNSET
+    file: Annotated[Any, Meta(extra_json_schema={"type": "string", "contentMediaType": "application/octet-stream"})]
+    thread_id: Annotated[str, Meta(extra_json_schema=ID)] | UnsetType = UNSET
 
 
 class HydratedChat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -13,7 +13,7 @@ from aguila.server.config.limits import MAX_ID_LENGTH
 
 JSON: Final = "application/json"
 ANY: Final = "*/*"
-ID: Final = {"minLength": 1, "maxLength": MAX_ID_LENGTH}
+ID: Final = {"minLength": 1, "maxLength": MAX_ID_LENGTH, "pattern": r"^[^\u0000]*$"}
 """The schema of an id besides its type."""
 
 

@@ -40,9 +40,17 @@ from aguila.server.http.openapi.operation import (
 )
 from aguila.server.http.thread_routes import MAX_PAGE
 
+_CURSOR_PATTERN: Final = r"[0-9]+(-[^.]*)?([.][0-9]+)?"
 _CURSOR: Final = {
-    "after": text("The id of an event of this thread, or its sequence number: send the events after it"),
-    "Last-Event-ID": Parameter(description="The same as `after`, which it overrides", is_header=True),
+    "after": Parameter(
+        description="The id of an event of this thread, or its sequence number: send the events after it",
+        schema={"type": "string", "pattern": f"^{_CURSOR_PATTERN}$"},
+    ),
+    "Last-Event-ID": Parameter(
+        description="The same as `after`, which it overrides unless it is empty",
+        schema={"type": "string", "pattern": f"^({_CURSOR_PATTERN})?$"},
+        is_header=True,
+    ),
 }
 _FOLLOWED: Final = {
     **_CURSOR,
