@@ -177,6 +177,9 @@ def test_files_belong_to_a_scope(both: Both) -> None:
         ("DELETE", "/files/x"),
         ("GET", "/data"),
         ("DELETE", "/data"),
+        ("GET", "/admin/runs"),
+        ("GET", "/admin/scopes"),
+        ("POST", "/admin/scopes/ada/threads/old/runs/done/cancel"),
     ],
 )
 def test_every_route_asks_who_is_there(both: Both, method: str, path: str) -> None:

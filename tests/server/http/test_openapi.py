@@ -10,12 +10,12 @@ from typing import Any
 import jsonschema_rs
 import pytest
 from route_table import endpoints, route_names
-from serving import Server, run_input, serving
+from serving import Gate, Server, run_input, serving
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
 
 from aguila import App
-from aguila.server import Page, front_end_options
+from aguila.server import Page, Principal, front_end_options
 from aguila.server.http.front_end import FrontEnd
 from aguila.server.http.routes import route
 
@@ -140,8 +140,32 @@ def test_an_answer_has_the_documented_form(
     url = path.replace("{thread}", "thread").replace("{run}", "run")
     answer = server.client.request(method, url, json=body)
     assert answer.status_code == status
+    check_form(document, method, path, answer)
+
+
+def test_an_answer_to_an_operator_has_the_documented_form() -> None:
+    gate = Gate()
+
+    async def waiting(run: Any) -> None:
+        await gate.wait()
+
+    principal = Principal(scope="ops", rights={"admin"})
+    with serving(App(waiting, store=":memory:", authenticate=lambda _: principal)) as server, server.run() as stream:
+        stream.next()
+        document = server.get("/openapi.json").json()
+        for path in ("/admin/runs", "/admin/scopes"):
+            answer = server.get(path)
+            assert len(answer.json()[path.removeprefix("/admin/")]) == 1
+            check_form(document, "GET", path, answer)
+        path = "/admin/scopes/{scope}/threads/{thread}/runs/{run}/cancel"
+        answer = server.post(path.replace("{scope}", "ops").replace("{thread}", "thread").replace("{run}", "run"))
+        assert answer.status_code == 202
+        check_form(document, "POST", path, answer)
+
+
+def check_form(document: Any, method: str, path: str, answer: Any) -> None:
     described = document["paths"][path][method.lower()]["responses"]
-    found = described.get(str(status), described["default"])
+    found = described.get(str(answer.status_code), described["default"])
     if "$ref" in found:
         found = document["components"]["responses"][found["$ref"].rpartition("/")[2]]
     schema = {**found["content"]["application/json"]["schema"], "components": document["components"]}

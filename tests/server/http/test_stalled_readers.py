@@ -21,11 +21,12 @@ from waiting import let_tasks_run, wait_until_async
 
 from aguila import App
 from aguila.protocol import TextMessageContentEvent, TextMessageEndEvent, TextMessageStartEvent
-from aguila.server import Limits
+from aguila.server import Limits, Principal
 from aguila.server.frontends.page.files import PageFiles
 from aguila.store import ThreadTarget
 from aguila.store.encoding import MAX_TITLE
 from aguila.stream.verification.checker import UPSTREAM_FINDINGS, Finding, UpstreamFindings
+from aguila.testing.store_contract.support import new_run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.postgres]
 
@@ -243,6 +244,8 @@ LARGE: dict[str, tuple[str, bytes]] = {
     "GET /threads/{id}/runs/{id}/input": ("/threads/t/runs/r2/input", b""),
     "GET /files/{id}": ("/files/{file}", b""),
     "GET /data": ("/data", b""),
+    "GET /admin/runs": ("/admin/runs", b""),
+    "GET /admin/scopes": ("/admin/scopes", b""),
     "GET /openapi.json": ("/openapi.json", b""),
     "GET /_page/{id}": ("/_page/large.js", b""),
     "POST /copilotkit": (
@@ -281,6 +284,7 @@ SMALL = {
     "POST /files": "a reference",
     "DELETE /files/{id}": "nothing",
     "DELETE /data": "nothing",
+    "POST /admin/scopes/{id}/threads/{id}/runs/{id}/cancel": "a record",
     "GET /copilotkit/info": "what the developer declares",
     "POST /copilotkit/threads/clear": "nothing",
     "PATCH /copilotkit/threads/{id}": "a summary",
@@ -309,8 +313,10 @@ async def test_readers_that_do_not_read_hold_little(
     monkeypatch.setattr("aguila.server.app.PageFiles", partial(PageFiles, tmp_path))
     agents = {"agent": talk_and_remember, "echo": echo, "checked": checked}
     limits = Limits(buffered=MIB, event=20 * MIB, runs_per_scope=2)
-    async with App(agents, allow_anonymous=True, limits=limits, copilotkit=True, page=True) as app:
-        method, (path, body) = route.partition(" ")[0], LARGE[route]
+    method, (path, body) = route.partition(" ")[0], LARGE[route]
+    hook = (lambda _: Principal(scope="ops", rights={"admin"})) if path.startswith("/admin/") else None
+    app = App(agents, authenticate=hook, allow_anonymous=True, limits=limits, copilotkit=True, page=True)
+    async with app:
         await post_run(app)
         if path.endswith("/r2/input"):
             members = {"messages": [{"id": "m", "role": "user", "content": "x" * (3 * MIB)}]}
@@ -321,6 +327,9 @@ async def test_readers_that_do_not_read_hold_little(
             assert await Reader(app).request("POST", "/agents/checked", data, content_type="application/json") == 200
         if "/threads?" in path:
             await make_threads(app)
+        if path.startswith("/admin/"):
+            for number in range(300):
+                await app.store.begin(new_run(scope=f"{number}{'x' * 300}"))
         if "{file}" in path:
             upload, data = Reader(app), random.Random(1).randbytes(3 * MIB)
             assert await upload.request("POST", "/files", data, content_type="application/octet-stream") == 201

@@ -80,6 +80,8 @@ QUERIES: dict[str, bytes] = {
     "GET /copilotkit/threads/{id}/events": b"agentId=",
     "GET /copilotkit/threads/{id}/state": b"agentId=",
     "POST /files": b"filename=",
+    "GET /admin/runs": b"olderThan=",
+    "GET /admin/scopes": b"scope=",
 }
 """A parameter that a route reads."""
 
@@ -100,6 +102,7 @@ ROUTES = (
     *("GET /threads/{id}/runs/{id}/input", "GET /threads/{id}/runs/{id}/check"),
     *("POST /threads/{id}/runs/{id}/cancel", "POST /files", "GET /files/{id}", "DELETE /files/{id}"),
     *("GET /data", "DELETE /data"),
+    *("GET /admin/runs", "GET /admin/scopes", "POST /admin/scopes/{id}/threads/{id}/runs/{id}/cancel"),
     *("GET / (page)", "GET /_page/{id}"),
     *("POST /copilotkit", "GET /copilotkit/info", "POST /copilotkit/agent/{id}/run", "GET /copilotkit/threads"),
     *("POST /copilotkit/agent/{id}/suggest", "POST /copilotkit/agent/{id}/connect"),

@@ -10,8 +10,8 @@ import inspect
 import ipaddress
 import logging
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgspec
 from starlette.exceptions import HTTPException
@@ -44,13 +44,28 @@ _MAX_ORIGIN: Final = 300
 """How many characters of a refused origin are remembered and logged: a host name has at most 253."""
 
 
+Right = Literal["admin"]
+"""What a caller may do besides using its own scope. ``admin``: see and cancel the runs of all scopes."""
+
+
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """The authenticated caller, which the agent gets as ``run.principal``. It sees the threads of its ``scope``."""
+    """The authenticated caller, which the agent gets as ``run.principal``. It sees the threads of its ``scope``.
+
+    Raises ``ValueError`` for unknown rights.
+    """
 
     scope: str
     name: str | None = None
     claims: dict[str, Any] = {}
+    rights: Collection[Right] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse unknown rights, and a string instead of a set."""
+        if self.rights and not _RIGHTS.issuperset(self.rights):
+            raise ValueError(f"Principal(rights={self.rights!r}) has an unknown right; use rights={{'admin'}}")
+
+
+_RIGHTS: Final = frozenset[str](get_args(Right))
 
 Authenticate = Callable[[Request], Awaitable[Any] | Any]
 """Returns a ``Principal``, a scope, any object with a ``scope``, or None to refuse the request (401)."""
@@ -102,7 +117,7 @@ class Access:
         self._has_warned_of_proxy = False
 
     async def admit(self, request: Request, endpoint: Endpoint) -> Caller:
-        """Check host, method, origin, credentials and ownership of a request to an endpoint, in this order.
+        """Check host, method, origin, credentials, ownership and right of a request to an endpoint, in this order.
 
         Raises ``Rejected``, ``Preflight``, or the exception of the hook.
         """
@@ -125,6 +140,8 @@ class Access:
             principal, scope = await _identify(self.authenticate, request)
         if request.method in endpoint.needs_owner:
             self.check_owner(request.method)
+        if endpoint.right is not None:
+            _check_right(principal, endpoint.right)
         visitor = _visitor_address(client) if client and principal is None else None
         return Caller(scope=scope, principal=principal, client=client, address=visitor)
 
@@ -148,6 +165,16 @@ class Access:
         )
         what += " addresses of their own; name the proxy with --forwarded-allow-ips"
         _log.warning(what, client or "a Unix socket")
+
+
+def _check_right(principal: Any, right: Right) -> None:
+    """Raise ``Rejected`` (403) unless the caller has this right.
+
+    Only a ``Principal`` has rights: an attribute of that name on another object may mean something else.
+    """
+    if not isinstance(principal, Principal) or right not in principal.rights:
+        message = f"this route needs the right {right!r}; authenticate gives it: Principal(rights={{{right!r}}})"
+        raise Rejected(403, "forbidden", message)
 
 
 def _visitor_address(client: str) -> str | None:

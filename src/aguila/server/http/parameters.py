@@ -23,6 +23,17 @@ def read_flag(request: Request, name: str, *, default: bool | None) -> bool | No
     return text == "true"
 
 
+def read_count(request: Request, name: str) -> int | None:
+    """Read a query parameter that is a whole number; None if it is absent. Raises ``Rejected``."""
+    text = request.query.get(name)
+    if text is None:
+        return None
+    if not is_number(text) or len(text) > MAX_DIGITS:
+        message = f"{name} is {text!r}; use a whole number of at most {MAX_DIGITS} digits"
+        raise Rejected(422, "bad_parameter", message, f"/{name}")
+    return int(text)
+
+
 def wants_times(request: Request, *, is_compact: bool) -> bool:
     """Return whether a request has ``?times=true``. Raises ``Rejected`` if the response cannot have times."""
     if not read_flag(request, "times", default=False):

@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 from aguila.errors import NotFound
 from aguila.offload import offload
 from aguila.server.config.errors import Rejected, draining_error
-from aguila.server.http import data_routes, file_routes, run_routes, thread_routes
+from aguila.server.http import admin_routes, data_routes, file_routes, run_routes, thread_routes
+from aguila.server.http.access import Right
 from aguila.server.http.budget import Reservation
 from aguila.server.http.front_end import FrontEnd
 from aguila.server.http.head_limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES, MAX_HEADERS
@@ -33,7 +34,8 @@ class Endpoint:
     """Answers the requests to a path, with a handler for each method. ``is_public``: without credentials.
 
     ``is_stream``: GET is answered with a stream, so there is no HEAD. ``needs_owner`` are methods that anonymous
-    callers may not use, because they show or delete data of other callers. ``is_root``: a front end may answer instead.
+    callers may not use, because they show or delete data of other callers. ``right``: only callers with this right.
+    ``is_root``: a front end may answer instead.
     """
 
     def __init__(
@@ -44,12 +46,14 @@ class Endpoint:
         allows_any_host: bool = False,
         is_stream: bool = False,
         needs_owner: Collection[str] = (),
+        right: Right | None = None,
         is_root: bool = False,
     ) -> None:
         self.handlers = {**handlers}
         if "GET" in handlers and not is_stream:
             self.handlers["HEAD"] = handlers["GET"]
         self.needs_owner = {*needs_owner, *(["HEAD"] if "GET" in needs_owner else [])}
+        self.right: Right | None = right
         self.is_public = is_public
         self.allows_any_host = allows_any_host
         self._is_root = is_root
@@ -168,11 +172,23 @@ ROUTES: Final = (
     route("/openapi.json", {"GET": get_openapi}),
 )
 
+ADMIN_ROUTES: Final = (
+    route("/runs", {"GET": admin_routes.list_open_runs}, right="admin"),
+    route("/scopes", {"GET": admin_routes.list_usage}, right="admin"),
+    route(
+        "/scopes/{scope}/threads/{thread}/runs/{run}/cancel",
+        {"POST": admin_routes.cancel_run_of_scope},
+        right="admin",
+    ),
+)
+"""The routes below ``/admin``, which see all scopes."""
+
 
 def build_router(front_ends: Sequence[FrontEnd]) -> Router:
-    """Return the router of an app: its routes, those of each agent below ``/agents/{agent}``, and of each front end."""
+    """Return the router of an app: its routes, those of operators, of each agent, and of each front end."""
     mounts = [Mount(quote(one.path), app=_router(one.routes)) for one in front_ends if one.path]
     own = [found for one in front_ends if not one.path for found in one.routes]
+    mounts.append(Mount("/admin", app=_router(ADMIN_ROUTES)))
     return _router([*mounts, *ROUTES, Mount("/agents/{agent}", app=_router(ROUTES)), *own])
 
 

@@ -277,8 +277,13 @@ async def get_run(service: Service, request: Request) -> Response:
 async def cancel_run(service: Service, request: Request) -> Response:
     """``POST /threads/{id}/runs/{run}/cancel``: 202 while the run is ending, 200 if it has ended or was queued."""
     thread_id, run_id = request.ids
-    runs, scope = service.runs, request.caller.scope
     await service.check_agent(request, thread_id)
+    return await cancel_or_withdraw(service, request.caller.scope, thread_id, run_id)
+
+
+async def cancel_or_withdraw(service: Service, scope: str, thread_id: str, run_id: str) -> Response:
+    """Cancel a run, or withdraw the requests for it that are queued. Raises ``NotFound``."""
+    runs = service.runs
     try:
         record = await runs.cancel(scope, thread_id, run_id)
     except NotFound:

@@ -97,14 +97,18 @@ class SQLReader(StoreReader):
 
         try:
             return await self._read(read)
-        except NotFound:  # an id that UTF-8 cannot encode
+        except NotFound:  # an id that the database cannot store
             return ThreadPage()
 
     async def file(self, scope: str, file_id: str, start: int = 0, size: int | None = None) -> tuple[FileRecord, bytes]:
         return await self._read(reads.read_file, scope, file_id, start, size)
 
     async def rest(self, scope: str | None = None) -> AsyncIterator[Rest]:
-        for found in await self._read(reads.list_scopes, scope):
+        try:
+            scopes = await self._read(reads.list_scopes, scope)
+        except NotFound:  # an id that the database cannot store
+            return
+        for found in scopes:
             yield found
         after: int | None = 0
         while after is not None:
@@ -411,7 +415,10 @@ class SQLStore(SQLReader, Store):
         )
 
     async def open_runs(self, scope: str | None = None) -> Sequence[RunRecord]:
-        return await self._read(reads.list_open_runs, scope)
+        try:
+            return await self._read(reads.list_open_runs, scope)
+        except NotFound:  # an id that the database cannot store
+            return []
 
     # Threads and files
 

@@ -47,7 +47,8 @@ class ListsContract(StoreTest):
         keys = [RunKey("b", "t2", "r"), RunKey("a", "t1", "r"), RunKey("b", "t1", "r")]
         assert list(await store.open_runs()) == [await store.run(key) for key in keys]
         assert [run.key for run in await store.open_runs("b")] == [keys[0], keys[2]]
-        assert await store.open_runs("nobody") == []
+        for nobody in ("nobody", "\0", "\ud800"):
+            assert await store.open_runs(nobody) == []
         assert [run.cancel_requested for run in await store.open_runs()] == [False, True, False]
         for key in keys:
             await finish(store, leases[key.scope, key.thread_id])

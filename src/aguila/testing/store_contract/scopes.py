@@ -120,7 +120,8 @@ class ScopesContract(StoreTest):
         assert [(one.scope, one.runs, one.events) for one in scopes] == [("a", 1, 1), ("b", 3, 7), ("c", 0, 0)]
         assert [one.usage for one in scopes] == [await usage_of(store, scope) for scope in "abc"]
         assert [one.scope for one in await rest_of(store, "b") if isinstance(one, ScopeRecord)] == ["b"]
-        assert await rest_of(store, "nobody") == []
+        for nobody in ("nobody", "\0", "\ud800"):
+            assert await rest_of(store, nobody) == []
 
     async def test_files_are_listed_with_the_threads_that_hold_them(self, store: Store):
         free = await store.put_file("a", b"free", media_type="text/plain")

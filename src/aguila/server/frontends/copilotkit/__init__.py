@@ -21,7 +21,7 @@ from aguila.server.http.routes import ROUTES as APP_ROUTES
 
 DEFAULT_PATH: Final = "/copilotkit"
 
-_APP_ROUTES: Final = frozenset(one.path.split("/")[1] for one in APP_ROUTES)
+_APP_ROUTES: Final = frozenset({"admin", *(one.path.split("/")[1] for one in APP_ROUTES)})
 
 
 class CopilotKit(FrontEnd):

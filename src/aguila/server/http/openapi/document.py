@@ -64,7 +64,7 @@ def build_document(
                 raise LookupError(f"{method} {path} has no Operation; add one in server/http/openapi/operations.py")
             document = _describe(path, method, endpoint, operations[handler], found)
             paths.setdefault(path, {}).setdefault(method.lower(), document)
-    closed = {kind.__name__ for kind in Document.__subclasses__()}
+    closed = {kind.__name__ for kind in _subclasses(Document)}
     components = {
         name: _relax(schema, is_closed=name in closed)
         for name, schema in components.items()
@@ -88,6 +88,12 @@ def build_document(
         document["components"]["securitySchemes"] = {"credentials": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"credentials": []}]
     return document
+
+
+def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:
+    for one in kind.__subclasses__():
+        yield one
+        yield from _subclasses(one)
 
 
 class _Schemas:

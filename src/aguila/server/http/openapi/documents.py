@@ -71,6 +71,35 @@ class RunDocument(Document, frozen=True, kw_only=True):
     ended_at: float | None
 
 
+class OpenRun(RunDocument, frozen=True, kw_only=True):
+    """A run in progress, and its scope."""
+
+    scope: str
+
+
+class OpenRuns(Document, frozen=True, kw_only=True):
+    """The runs in progress, the oldest first."""
+
+    runs: list[OpenRun]
+
+
+class ScopeUsage(Document, frozen=True, kw_only=True):
+    """What a scope stores. The events of a compacted run count as before."""
+
+    scope: str
+    threads: int
+    runs: int
+    events: int
+    bytes: int
+    files: int
+
+
+class ScopeList(Document, frozen=True, kw_only=True):
+    """The scopes, the one with the most bytes first."""
+
+    scopes: list[ScopeUsage]
+
+
 class WithdrawnRun(Document, frozen=True, kw_only=True):
     """A run that was cancelled before it began."""
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aguila.protocol import AgentCapabilities, RunAgentInput
-from aguila.server.http import data_routes, file_routes, inspect_routes, run_routes, thread_routes
+from aguila.server.http import admin_routes, data_routes, file_routes, inspect_routes, run_routes, thread_routes
 from aguila.server.http import routes as app_routes
 from aguila.server.http.openapi.documents import (
     AgentList,
     HydratedChat,
     IdleThread,
+    OpenRuns,
     RunCheck,
     RunDocument,
     RunInput,
+    ScopeList,
     Status,
     StoredFile,
     ThreadChange,
@@ -38,6 +40,7 @@ from aguila.server.http.openapi.operation import (
     number,
     text,
 )
+from aguila.server.http.parameters import MAX_DIGITS
 from aguila.server.http.thread_routes import MAX_PAGE
 
 _CURSOR_PATTERN: Final = r"[0-9]+(-[^.]*)?([.][0-9]+)?"
@@ -76,6 +79,7 @@ _CANCELLED: Final = {
     200: json_answer((RunDocument, WithdrawnRun), "The run has ended, or has not begun"),
     202: json_answer(RunDocument, "The run is ending"),
 }
+_SCOPE: Final = text("Only this scope")
 _EXPORT: Final = Answer(
     description="JSON lines, as `aguila scopes export` writes them", content={"application/jsonl": None}
 )
@@ -170,6 +174,16 @@ OPERATIONS: Final[Operations] = {
     ),
     file_routes.delete_file: Operation(summary="Delete a file", answers=NO_CONTENT),
     data_routes.export_data: Operation(summary="Export everything that the caller has stored", answers={200: _EXPORT}),
+    admin_routes.list_open_runs: _json(
+        "List the runs in progress of all scopes",
+        OpenRuns,
+        parameters={
+            "scope": _SCOPE,
+            "olderThan": number("Only runs that began this many seconds ago, or longer", 0, 10**MAX_DIGITS - 1),
+        },
+    ),
+    admin_routes.list_usage: _json("Count what each scope stores", ScopeList, parameters={"scope": _SCOPE}),
+    admin_routes.cancel_run_of_scope: Operation(summary="Cancel a run of any scope", answers=_CANCELLED),
     data_routes.delete_data: Operation(summary="Delete everything that the caller has stored", answers=NO_CONTENT),
 }
 """What is said about each handler of the table of routes."""
