@@ -29,6 +29,12 @@ def test_every_supervisor_waits_for_longer_than_the_drain_which_is_as_long_as_th
     drain = number(r"drain=(\d+)", "service.py")
     assert drain >= number(r"run_seconds=(\d+)", "service.py")
     least = drain + Timing().cancel_grace + Timing().store_patience
-    waits = {"compose.yaml": r"stop_grace_period: (\d+)s"}
-    assert {name: wait for name, pattern in waits.items() if (wait := number(pattern, name)) < least + 5} == {}
+    sleep = number(r"sleep: \{seconds: (\d+)\}", "kubernetes.yaml")
+    waits = [
+        number(r"stop_grace_period: (\d+)s", "compose.yaml"),
+        number(r"TimeoutStopSec=(\d+)", "aguila.service"),
+        number(r"TimeoutStopSec=(\d+)", "aguila@.service"),
+        number(r"terminationGracePeriodSeconds: (\d+)", "kubernetes.yaml") - sleep,
+    ]
+    assert [wait for wait in waits if wait < least + 10] == []
     assert number(r"client_max_body_size (\d+)m", "nginx.conf") * 2**20 > max(Limits().upload, Limits().body)
