@@ -25,7 +25,7 @@ def route_names() -> set[str]:
 
     The routes below ``/agents/{name}`` are the same objects as those at the root.
     """
-    options: dict[str, Any] = {"page": True}
+    options: dict[str, Any] = {"page": True, "metrics": True}
     for name in get_args(FrontEnd):
         options |= front_end_options(name)
     found = dict(endpoints(App(_agent, store=":memory:", **options)._router, ""))

@@ -41,6 +41,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "copilotkit_path": ("/kit", "/kit"),
     "langgraph_interrupts": ("", True),
     "page": ("", True),
+    "metrics": ("", True),
     "debug": ("", True),
 }
 """A value for each option that an App has itself, as it is written and as it arrives."""

@@ -18,8 +18,10 @@ import time
 import traceback
 import webbrowser
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import msgspec
@@ -72,6 +74,8 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
     """Where each was given: ``--drain``, ``AGUILA_DRAIN`` or ``drain in aguila.toml``."""
     upstream_headers: dict[str, str] = {}
     """Headers for the endpoint, if the target is a URL."""
+    metrics_folder: str | None = None
+    """Where several workers share their counts, if the app serves metrics."""
     inspects: bool = False
     """Whether the target is inspected: its protocol violations are recorded, and its error texts are passed on."""
 
@@ -110,6 +114,10 @@ def serve(
         listener.close()
         raise CannotServe(str(error)) from None
     has_workers = workers > 1 or reload
+    folders = ExitStack()
+    if workers > 1 and app.metrics is not None and app.metrics.folder is None:
+        folder = folders.enter_context(TemporaryDirectory(prefix="aguila-metrics-"))
+        serving = msgspec.structs.replace(serving, metrics_folder=folder)
     # Pickled into the pipe of each worker, so that no subprocess of an agent inherits the URL of the store.
     factory = partial(build_for_reload if reload else build_in_worker, serving)
     config = uvicorn.Config(
@@ -144,6 +152,8 @@ def serve(
         return
     except SystemExit:  # uvicorn raises it if the app did not start
         raise CannotServe("the server did not start; the lines above say why") from None
+    finally:
+        folders.close()
 
 
 async def _try(store: Store) -> None:
@@ -162,6 +172,8 @@ def build_in_worker(serving: Serving) -> LoopWatch:
     try:
         app = build(serving)
         app.has_siblings = True
+        if app.metrics is not None and serving.metrics_folder is not None:
+            app.metrics = msgspec.structs.replace(app.metrics, folder=serving.metrics_folder)
         return LoopWatch(app)
     except CannotServe as error:
         sys.exit(f"aguila serve: {error}")

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from aguila.server.config.errors import Rejected
     from aguila.server.config.limits import Limits, Quota
     from aguila.server.config.options import Sends, Timing, Trust
+    from aguila.server.frontends.metrics import Metrics
     from aguila.server.frontends.options import front_end_options
     from aguila.server.frontends.page.options import Page
     from aguila.server.http.access import ANONYMOUS, Principal
@@ -20,6 +21,7 @@ __all__ = [
     "ANONYMOUS",
     "App",
     "Limits",
+    "Metrics",
     "Page",
     "Principal",
     "Quota",
@@ -35,6 +37,7 @@ _MODULES = {
     "ANONYMOUS": "http.access",
     "App": "app",
     "Limits": "config.limits",
+    "Metrics": "frontends.metrics",
     "Page": "frontends.page.options",
     "Principal": "http.access",
     "Quota": "config.limits",

@@ -12,6 +12,7 @@ import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any, Never
 
 from starlette.types import Message, Receive, Scope, Send
@@ -29,6 +30,7 @@ from aguila.server.config.options import Busy, HistoryMode, Sends, Settings, Tim
 from aguila.server.config.removed import APP_OPTIONS, refuse_removed
 from aguila.server.frontends.copilotkit import CopilotKit
 from aguila.server.frontends.langgraph import LangGraph
+from aguila.server.frontends.metrics import Metrics, MetricsRoute
 from aguila.server.frontends.page.files import PageFiles
 from aguila.server.frontends.page.options import Page
 from aguila.server.frontends.tanstack import TanStack
@@ -52,6 +54,8 @@ from aguila.server.runs.runs import Runs
 from aguila.server.signals import SignalListener
 from aguila.store import MemoryStore, Retention, Store
 from aguila.store.locations import MEMORY, make_store
+from aguila.telemetry.counts import Counts
+from aguila.telemetry.instruments import REFUSALS
 
 _log = logging.getLogger("aguila.server")
 
@@ -82,6 +86,7 @@ class App:
     ``langgraph_interrupts``: also send interrupts as CUSTOM ``on_interrupt``.
     ``page``: show chat and inspector to browsers that open the root of the app; a ``Page`` sets its title, colours and
     login. None: only if ``aguila serve`` serves the app on a loopback address.
+    ``metrics``: answer ``GET /metrics`` for Prometheus, on this machine only; a ``Metrics`` sets who else may read it.
     ``debug``: send the texts of exceptions to clients, and fail a run whose replay differs.
     ``handle_signals``: begin the drain on SIGTERM and SIGINT. Without it only ``begin_drain`` and ``close`` do.
     ``warn``: receives a notice of each deviation that was tolerated.
@@ -113,6 +118,7 @@ class App:
         copilotkit: str | bool = False,
         langgraph_interrupts: bool = False,
         page: bool | Page | None = None,
+        metrics: bool | Metrics = False,
         debug: bool = False,
         handle_signals: bool = True,
         warn: Warn = log_notice,
@@ -145,6 +151,8 @@ class App:
         """The path of CopilotKit's routes; None if they are not served."""
         if not isinstance(page, bool | Page | None):
             raise TypeError(f"App(page={page!r}) is neither True, False, None nor a Page")
+        if not isinstance(metrics, bool | Metrics):
+            raise TypeError(f"App(metrics={metrics!r}) is neither True, False nor Metrics(...)")
         self._page_option = page
         self.store = _make_store(store, timing.store_patience)
         self._warns_of_memory = store is None
@@ -153,6 +161,11 @@ class App:
         self._front_ends: list[FrontEnd] = [TanStack(), LangGraph(sends_events=langgraph_interrupts)]
         if self.copilotkit is not None:
             self._front_ends.append(self.copilotkit)
+        self.metrics = Metrics() if metrics is True else metrics or None
+        """How the metrics are served; None if they are not. ``aguila serve --workers`` sets the folder."""
+        if self.metrics is not None:
+            self._front_ends.append(MetricsRoute(self.metrics))
+        self._counts: Counts | None = None
         self._router = build_router(self._front_ends)
         self.page: PageFiles | None = None
         """The files of the page; None if it is not served."""
@@ -243,6 +256,9 @@ class App:
             return self._service
 
     async def _start(self) -> Service:
+        if self.metrics is not None and self._counts is None:  # here: each worker has its own, also after a fork
+            folder = self.metrics.folder
+            self._counts = Counts(None if folder is None else Path(folder))
         closing = [one.closing for one in self._front_ends if one.closing is not None]
         service = Service(
             Runs(
@@ -251,6 +267,7 @@ class App:
                 self._settings,
                 self._warn,
                 closing=lambda event: [one for close in closing for one in close(event)],
+                counts=self._counts,
             ),
             agents=list(self._agents),
             settings=self._settings,
@@ -259,6 +276,7 @@ class App:
             access=self._access,
             openapi=lru_cache(maxsize=1)(self._encode_openapi),
             warn=self._warn,
+            counts=self._counts,
         )
         if self._signals is not None:
             self._signals.install()  # before the slow steps: a run that starts after the signal must be drained too
@@ -279,6 +297,8 @@ class App:
         """Drop the resources of a closed event loop, as after each test without a lifespan."""
         self._service = self._draining = None
         self._is_drain_requested = False
+        if self._counts is not None:
+            self._counts.reset_gauges()
         self._starting = asyncio.Lock()
         if self._signals is not None:
             self._signals.uninstall()
@@ -303,6 +323,9 @@ class App:
         is_short = service.runs.store_health.is_failing or service.runs.is_stopping_now
         patience = self._settings.timing.store_patience
         await self._close_store(_MIN_CLOSE_TIMEOUT if is_short else max(_MIN_CLOSE_TIMEOUT, patience))
+        if self._counts is not None:
+            self._counts.close()
+            self._counts = None
 
     async def _close_agents(self) -> None:
         """Close the agents that hold connections: those with ``aclose``."""
@@ -415,6 +438,8 @@ class App:
                 else:
                     _log.warning("the app cannot start: %s", error)
             refusal = to_rejected(error, scope)
+        if self._counts is not None:
+            self._counts.add(REFUSALS, 1, refusal.code)
         refusal.__traceback__ = None  # its frames hold what was refused, and this frame would hold them
         return error_response(refusal, scope, self._front_ends)
 

@@ -40,7 +40,7 @@ def test_the_document_has_the_routes_of_the_app(options: dict[str, Any]) -> None
 
 
 def test_the_document_has_every_route_of_every_front_end() -> None:
-    app = App(echo, store=":memory:", **front_end_options("copilotkit"), page=True)
+    app = App(echo, store=":memory:", **front_end_options("copilotkit"), page=True, metrics=True)
     own = {name for name in documented(app) if " /agents/{id}/" not in f"{name}/"}
     assert own == route_names() - {"GET / (page)"}
 

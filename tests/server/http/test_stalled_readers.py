@@ -291,6 +291,7 @@ SMALL = {
     "DELETE /copilotkit/threads/{id}": "nothing",
     "POST /copilotkit/threads/{id}/archive": "a summary",
     "POST /copilotkit/transcribe": "an error",
+    "GET /metrics": "numbers",
 }
 """The other routes, and what they answer."""
 

@@ -96,6 +96,7 @@ ROUTES = (
         "GET /healthz",
         "GET /readyz",
         "GET /openapi.json",
+        "GET /metrics",
     ),
     *("GET /threads/{id}", "PATCH /threads/{id}", "DELETE /threads/{id}", "POST /threads/{id}/cancel"),
     *("GET /threads/{id}/events", "GET /threads/{id}/runs/{id}", "GET /threads/{id}/runs/{id}/events"),

@@ -87,7 +87,7 @@ def main(settings: dict[str, Any]) -> None:
     if "upstream" in settings:
         agents["relay"] = upstream(settings["upstream"], client={"reconnect": None, "warn": ignore})
         agents["read"] = Reading(settings["upstream"])
-    app = App(agents, store=store, allow_anonymous=True, copilotkit=True, page=True, warn=ignore)
+    app = App(agents, store=store, allow_anonymous=True, copilotkit=True, page=True, metrics=True, warn=ignore)
     Announced.port_file = Path(settings["port"])
     config = uvicorn.Config(
         Measured(app),

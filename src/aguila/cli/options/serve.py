@@ -28,6 +28,7 @@ APP_OPTIONS: Final = {
     "copilotkit_path": "copilotkit",
     "langgraph_interrupts": "langgraph_interrupts",
     "page": "page",
+    "metrics": "metrics",
     "debug": "debug",
 }
 """The options that set an option of ``App``, and which one."""
@@ -141,6 +142,9 @@ def serve(
         Literal["debug", "info", "warning", "error"], _option(_SERVER, "Lowest level of log lines.", metavar="LEVEL")
     ] = "info",
     json_logs: Annotated[bool, _flag(_SERVER, "Write log lines as JSON.", "--json-logs")] = False,
+    metrics: Annotated[
+        bool, _flag(_SERVER, "Answer GET /metrics for Prometheus, on this machine only.", "--metrics")
+    ] = False,
     debug: Annotated[bool, _flag(_SERVER, "Send the text of exceptions to clients.", "--debug")] = False,
     store: Annotated[
         str | None,

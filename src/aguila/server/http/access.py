@@ -137,7 +137,7 @@ class Access:
             self._note_forwarded(headers["x-forwarded-for"], client)
         principal, scope = None, ANONYMOUS
         if self.authenticate is not None and not endpoint.is_public:
-            principal, scope = await _identify(self.authenticate, request)
+            principal, scope = await identify(self.authenticate, request)
         if request.method in endpoint.needs_owner:
             self.check_owner(request.method)
         if endpoint.right is not None:
@@ -192,7 +192,7 @@ def _visitor_address(client: str) -> str | None:
     return str(parsed if parsed.version == 4 else ipaddress.IPv6Network((parsed, 64), strict=False))
 
 
-async def _identify(authenticate: Authenticate, request: Request) -> tuple[Any, str]:
+async def identify(authenticate: Authenticate, request: Request) -> tuple[Any, str]:
     """Return the principal of a request and its scope."""
     try:
         principal = authenticate(request)

@@ -82,7 +82,7 @@ async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream:
             framing.translator.supply_state(record.run_id, state)
         frames = partial(framing.frame_events, events, format_cursor(record.last, record.token))
         stream.after = record.last
-        await stream.write(await offload(frames) if is_large else frames())
+        await stream.write(await offload(frames) if is_large else frames(), events=len(events))
 
 
 def _decode(batch: Batch) -> list[Event | None]:

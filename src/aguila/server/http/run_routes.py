@@ -70,6 +70,7 @@ async def start_run(service: Service, request: Request, *, is_stored: bool = Tru
         input.thread_id,
         after=first.first + len(first.events) - 1,
         opening=b": time=%d\n\n%b" % (first.at, opening) if sends_times else opening,
+        opening_events=len(first.events),
         is_live=True,
         watched=live,
         sends_times=sends_times,
@@ -139,8 +140,9 @@ async def _attach(
 def _answer_cancelled(service: Service, request: Request, input: RunAgentInput) -> Response:  # noqa: A002
     """Answer a request that was cancelled by its run id before its run had begun."""
     framing = select_framing(service, request, input.protocol_version, input.thread_id, input.run_id)
-    opening = framing.frame_events(build_cancelled_run(input.thread_id, input.run_id))
-    return EventStream(service, framing, request.caller.scope, input.thread_id, opening=opening)
+    events = build_cancelled_run(input.thread_id, input.run_id)
+    opening, scope = framing.frame_events(events), request.caller.scope
+    return EventStream(service, framing, scope, input.thread_id, opening=opening, opening_events=len(events))
 
 
 # Following a run
@@ -242,6 +244,7 @@ async def _hydrate(
         thread_id,
         after=joined.after,
         opening=opening,
+        opening_events=len(events),
         opening_rest=None if pieces.is_complete else pieces,
         is_live=joined.is_live,
         watched=service.runs.find_watched(running) if running is not None and joined.is_live else None,

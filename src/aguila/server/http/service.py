@@ -21,6 +21,7 @@ from aguila.server.runs.runs import STOP_NOW_TIMEOUT, Runs
 from aguila.server.threads.files import FileTypes
 from aguila.store import Store
 from aguila.telemetry import load_spans
+from aguila.telemetry.counts import Counts
 
 _LAST_READS = 2.0
 """Seconds that viewers have to read the end of drained runs."""
@@ -40,6 +41,7 @@ class Service:
         access: Access,
         openapi: Callable[[str], bytes],
         warn: Warn,
+        counts: Counts | None,
     ) -> None:
         self.loop = asyncio.get_running_loop()
         """If it is closed, none of the runs can end any more."""
@@ -59,6 +61,8 @@ class Service:
         self.warn = warn
         self.spans = load_spans()
         """Makes the spans of runs; None if the process has set no tracer provider when the app starts."""
+        self.counts = counts
+        """What the instruments measure; None if nobody reads it."""
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""
         self.unsent = UnsentBytes(limits.buffered)

@@ -26,6 +26,7 @@ from aguila.server.runs.viewers import DISCONNECT_DELAY, WatchedRun
 from aguila.server.threads.log import TERMINAL
 from aguila.server.threads.state_before import find_state_before
 from aguila.store import Batch, Store
+from aguila.telemetry.instruments import BYTES, EVENTS, VIEWERS
 
 if TYPE_CHECKING:
     from aguila.server.http.service import Service
@@ -67,6 +68,8 @@ class EventStream:
     is_live: bool = False
     opening: bytes = b""
     """Frames that are sent first."""
+    opening_events: int = 0
+    """How many events these are."""
     opening_rest: Pieces | None = None
     """Further pieces of these frames, which are made as they are sent."""
     replay: Callable[[EventStream], Awaitable[None]] | None = None
@@ -94,6 +97,9 @@ class EventStream:
         self._send = send
         store, streams, watched = self.unstored or self.service.store, self.service.streams, self.watched
         streams.open.add(self)
+        counts = self.service.counts
+        if counts is not None:
+            counts.add(VIEWERS, 1)
         if watched is not None:
             watched.join(self)
         listening: asyncio.Task[None] | None = None
@@ -121,7 +127,8 @@ class EventStream:
                             async for batch in tail:
                                 is_last = batch.events[-1].startswith(TERMINAL)
                                 body = self._frame(batch)
-                                await (self._write_singly(batch) if body is None else self.write(body))
+                                size = len(batch.events)
+                                await (self._write_singly(batch) if body is None else self.write(body, events=size))
                                 batch, body = _NO_EVENTS, None  # frees them while the stream waits for the next
                                 if is_last:
                                     break
@@ -138,12 +145,14 @@ class EventStream:
                     async with self._limit:
                         if self._sent_at == inf:
                             await self._start()
-                        await self.write(self._last, last=True)
+                        await self.write(self._last, last=True, events=1 if self._last else 0)
         finally:
             self._limit = None
             if listening is not None:
                 listening.cancel()
             streams.open.discard(self)
+            if counts is not None:
+                counts.add(VIEWERS, -1)
             if not streams.open:
                 streams.emptied.set()
             if watched is not None:
@@ -160,7 +169,7 @@ class EventStream:
             await self.write(piece, ends_frame=False)
             piece = await rest.take()
         if piece or rest is not None:
-            await self.write(piece)
+            await self.write(piece, events=self.opening_events)
 
     async def write_stored(self, until: int) -> None:
         """Write the stored events up to ``until``, several batches in one write."""
@@ -172,6 +181,7 @@ class EventStream:
                 return
             self.after = batches[-1].last
             framed: list[bytes] = []
+            events = 0
             for batch in batches:
                 if events_of_turn >= _EVENTS_PER_TURN:
                     await asyncio.sleep(0)
@@ -180,13 +190,15 @@ class EventStream:
                 body = self._frame(batch)
                 if body is not None:
                     framed.append(body)
+                    events += len(batch.events)
                     continue
                 if framed:
-                    await self.write(b"".join(framed))
+                    await self.write(b"".join(framed), events=events)
                     framed.clear()
+                    events = 0
                 await self._write_singly(batch)
             if framed:
-                await self.write(b"".join(framed))
+                await self.write(b"".join(framed), events=events)
 
     def _frame(self, batch: Batch) -> bytes | None:
         """Frame a batch of the log as a whole; return None if its events have to be written singly."""
@@ -210,7 +222,7 @@ class EventStream:
                 store = self.unstored or self.service.store
                 run_id, state = await find_state_before(store, self.scope, self.thread_id, stored, number)
                 translator.supply_state(run_id if shown is None else shown, state)
-            await self.write(*framing.frame_large(number, event, batch.token))
+            await self.write(*framing.frame_large(number, event, batch.token), events=1)
 
     def _frame_failure(self, error: Exception) -> bytes:
         if isinstance(error, EncodeError):
@@ -221,8 +233,11 @@ class EventStream:
             return b""
         return self.framing.frame_event(ending)
 
-    async def write(self, *pieces: bytes, ends_frame: bool = True, last: bool = False) -> None:
-        """Send complete frames, given in one or more pieces, or a part of one. Wait while the client reads slowly."""
+    async def write(self, *pieces: bytes, events: int = 0, ends_frame: bool = True, last: bool = False) -> None:
+        """Send complete frames, given in one or more pieces, or a part of one. Wait while the client reads slowly.
+
+        ``events`` is how many events end with them.
+        """
         self._is_sending = True
         for place, piece in enumerate(pieces, 1):
             for at in range(0, len(piece) or 1, MAX_WRITE):
@@ -231,6 +246,9 @@ class EventStream:
                 self._sent_at = self.service.loop.time()
                 body = piece[at : at + MAX_WRITE]
                 await self._send({"type": "http.response.body", "body": body, "more_body": not (last and is_end)})
+        if (counts := self.service.counts) is not None:
+            counts.add(EVENTS, events)
+            counts.add(BYTES, sum(map(len, pieces)))
         self._is_inside_frame = not ends_frame
         self._is_sending = False
 

@@ -14,6 +14,7 @@ from aguila.server.runs.store_health import StoreHealth
 from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.cut_history import ThreadEnd
 from aguila.store import Store
+from aguila.telemetry.counts import Counts
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,6 +36,8 @@ class Environment:
     """What is sent before the last event of a run."""
     warn: Warn
     loop: asyncio.AbstractEventLoop
+    counts: Counts | None
+    """What the instruments measure; None if nobody reads it."""
 
 
 def no_events(event: Event) -> Sequence[Event]:

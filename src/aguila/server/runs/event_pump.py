@@ -26,6 +26,8 @@ from aguila.server.runs.store_health import StoreHealth
 from aguila.server.threads.thread import MAX_REDUCED
 from aguila.store import Lease, RunChange, Store
 from aguila.stream.delta_merger import MAX_MERGED, DeltaMerger
+from aguila.telemetry.counts import Counts
+from aguila.telemetry.instruments import APPEND, FIRST_EVENT
 
 _log = logging.getLogger("aguila.server")
 
@@ -38,7 +40,7 @@ COALESCE = 0.005
 _MAX_KEPT = 1 << 18
 """Appended events of up to this many bytes are kept until the run ends, so that they need not be read again."""
 
-_TERMINAL = frozenset({RunFinishedEvent, RunErrorEvent})
+_TERMINAL = (RunFinishedEvent, RunErrorEvent)
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +60,9 @@ class EventPump:
     last: int
     """The number of the last event in the log."""
     closing: Callable[[Event], Sequence[Event]] = no_events
+    counts: Counts | None = None
+    requested_at: float | None = None
+    """When the run was requested; None once an event of its agent is stored."""
 
     appended: list[bytes] | None = field(init=False, default_factory=list[bytes])
     """The events that were appended; None if they are more than ``_MAX_KEPT`` bytes."""
@@ -69,6 +74,11 @@ class EventPump:
     """Why the log accepts no more events."""
     terminal: bytes | None = field(init=False, default=None)
     """The terminal event. It is appended with the end of the run."""
+    end_event: RunFinishedEvent | RunErrorEvent | None = field(init=False, default=None)
+    """The terminal event before it was encoded."""
+
+    accepted_at: float = field(init=False, default=0.0)
+    """When the first event was accepted of those that wait, or of the last append."""
 
     _merger: DeltaMerger = field(init=False, default_factory=DeltaMerger)
     _begun: set[str] = field(init=False, default_factory=set[str])  # items that have a delta
@@ -89,6 +99,8 @@ class EventPump:
         """See ``aguila.agent.Sink``."""
         if self.store_error is not None:
             raise self.store_error
+        if not self._waiting:
+            self.accepted_at = monotonic()
         for event in events:
             item_id = self._merger.add(event) if self.settings.sends.merge_deltas else None
             if item_id is not None:
@@ -98,8 +110,8 @@ class EventPump:
                 continue
             line = encode_strict(event, self.settings.limits.event)
             self._lines += map(encode_strict, self._merger.take())
-            if event.__class__ in _TERMINAL:
-                self.terminal = line
+            if isinstance(event, _TERMINAL):
+                self.terminal, self.end_event = line, event
                 self._lines += [encode_strict(one, self.settings.limits.event) for one in self.closing(event)]
             else:
                 self._lines.append(line)
@@ -152,6 +164,14 @@ class EventPump:
         self.is_large = self._size > MAX_REDUCED
         return lines
 
+    def count_append(self, counts: Counts, accepted_at: float) -> None:
+        """Record an append whose first event was accepted at this time, now that the store has it."""
+        now = monotonic()
+        counts.record(APPEND, now - accepted_at)
+        if self.requested_at is not None:
+            counts.record(FIRST_EVENT, now - self.requested_at)
+            self.requested_at = None
+
     async def _append_groups(self, wakeup: asyncio.Event) -> None:
         while self._waiting and not self._has_ended:
             if self.is_full or self._is_urgent:
@@ -167,7 +187,7 @@ class EventPump:
             if self._has_ended:
                 break
             self._in_flight = self._waiting
-            lines = self.take_rest()
+            lines, accepted_at = self.take_rest(), self.accepted_at
             self._appending_since = monotonic()
             try:
                 await self.store.write(self.lease, RunChange(events=lines))
@@ -175,6 +195,8 @@ class EventPump:
             except Exception as error:  # noqa: BLE001 - a run cannot continue without its log, whatever failed
                 self.on_failure(self._explain(error))
             else:
+                if self.counts is not None:
+                    self.count_append(self.counts, accepted_at)
                 if self.appended is not None:
                     self.appended = [*self.appended, *lines] if self._size <= _MAX_KEPT else None
             finally:

@@ -22,6 +22,7 @@ from aguila.codec.logs import log_context, log_event
 from aguila.errors import RunFailed, StaleLease, StoreError, StoreUnavailable
 from aguila.protocol import Message, RunErrorEvent, TextPart, UserMessage, replace
 from aguila.server.config.errors import Rejected
+from aguila.server.runs.end_counts import count_end
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.event_pump import EventPump
 from aguila.server.runs.viewers import DISCONNECT_DELAY, Viewer, Viewers
@@ -78,6 +79,7 @@ class LiveRun:
     store: Store
     key: RunKey
     lease: Lease
+    agent_name: str
     root_run_id: str
     files: Store
     claims: Sequence[str]
@@ -148,9 +150,11 @@ class LiveRun:
             self._has_ended = True
             await self.pump.end()
             outcome = "lost" if isinstance(self.pump.store_error, StaleLease) else await self._close(ending)
+            seconds = self.environment.loop.time() - began
+            if outcome != "lost" and self.environment.counts is not None:  # a lost run is counted where it is ended
+                count_end(self.environment.counts, self.agent_name, outcome, self.pump.end_event, seconds)
             if _log.isEnabledFor(logging.INFO):
-                ms = round((self.environment.loop.time() - began) * 1000)
-                log_event(_log, logging.INFO, "run ended", outcome=outcome, ms=ms)
+                log_event(_log, logging.INFO, "run ended", outcome=outcome, ms=round(seconds * 1000))
         except asyncio.CancelledError:
             message = "the end of the run is not stored; the next process that opens the store ends the run"
             log_event(_log, logging.WARNING, message)
@@ -212,6 +216,8 @@ class LiveRun:
             try:
                 batch = (await self.store.write(lease, replace(change, after=pump.last))).batch
                 is_stored = True
+                if environment.counts is not None and pump.terminal is not None:
+                    pump.count_append(environment.counts, pump.accepted_at)
                 if self.own is not None:
                     ends, key = environment.thread_ends, (lease.scope, lease.thread_id)
                     last = batch.first + len(batch.events) - 1

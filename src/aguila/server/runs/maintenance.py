@@ -27,6 +27,7 @@ from aguila.store import (
     ThreadUpdate,
 )
 from aguila.store.archives.archive import RUN_LOST
+from aguila.telemetry.instruments import LOST, RUNS
 
 _log = logging.getLogger("aguila.server")
 
@@ -47,6 +48,7 @@ class Maintenance:
         self._owner = environment.owner
         self._store_health = environment.store_health
         self._settings = environment.settings
+        self._counts = environment.counts
         self._live = live
         self._remote = remote
         self._pruned_at = 0.0
@@ -143,6 +145,8 @@ class Maintenance:
             await self._store.write(taken.lease, RunChange(events=[RUN_LOST], end=end))
         except StaleLease:
             return
+        if self._counts is not None:
+            self._counts.add(RUNS, 1, LOST)
         what = "the owner of the run is dead; the run was ended with run_lost"
         log_event(_log, logging.WARNING, what, thread=run.thread_id, run=run.run_id)
 

@@ -33,6 +33,8 @@ from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.cut_history import ThreadEnd
 from aguila.server.threads.thread import MAX_REDUCED, OwnRun
 from aguila.store import Begun, Cancel, RunKey, RunRecord, Store
+from aguila.telemetry.counts import Counts
+from aguila.telemetry.instruments import QUEUED, RUNNING
 
 _log = logging.getLogger("aguila.server")
 
@@ -54,12 +56,13 @@ class Runs:
         warn: Warn,
         *,
         closing: Callable[[Event], Sequence[Event]] = no_events,
+        counts: Counts | None = None,
     ) -> None:
         self.store = store
         self.threads = Threads(
             store, history=settings.history, unknown_history=settings.trust.unknown_history, warn=warn
         )
-        self.store_health = StoreHealth(self._are_appends_waiting)
+        self.store_health = StoreHealth(self._are_appends_waiting, counts)
         self.admission = Admission(settings.limits)
         self.owner = new_id()
         self.has_queue = settings.busy == "queue"
@@ -87,8 +90,10 @@ class Runs:
             closing=closing,
             warn=warn,
             loop=self._loop,
+            counts=counts,
         )
         self._environment = environment
+        self._counts = counts
         self.maintenance = Maintenance(environment, self.live, self._remote)
         self._starter = Starter(environment, self.admission.quotas)
         self._refusals = Refusals(
@@ -186,6 +191,8 @@ class Runs:
                 raise
             return Started(record=found)
         self._starting[key] = request
+        if self._counts is not None:
+            self._counts.add(QUEUED, 1)
         if request.disconnected is not None:  # before the task is made: it does not begin if this is done already
             request.disconnected.add_done_callback(request.abandon)
         request.task = self._loop.create_task(self._start(request, place))
@@ -262,6 +269,7 @@ class Runs:
             store=environment.store,
             key=RunKey(lease.scope, lease.thread_id, lease.run_id),
             lease=lease,
+            agent_name=request.agent,
             root_run_id=resume.root_run_id,
             files=self.store,
             # A replayed agent settles each answer where it asks. One that reads run.resume does not: its end does.
@@ -279,7 +287,11 @@ class Runs:
             loop=self._loop,
             on_failure=live.stop_writing,
             last=first.first + len(first.events) - 1,
+            counts=environment.counts,
+            requested_at=request.received_at,
         )
+        if self._counts is not None:
+            self._counts.add(RUNNING, 1)
         if request.is_stored:
             self.live[live.key] = live
         else:
@@ -292,6 +304,8 @@ class Runs:
         return Started(live=live, first=first)
 
     def _end_start(self, request: StartRequest, place: Place, task: asyncio.Task[Started]) -> None:
+        if self._counts is not None:
+            self._counts.add(QUEUED, -1)
         request.task = None  # an error and its frames would hold each other, and with them the body
         if request.disconnected is not None:
             request.disconnected.remove_done_callback(request.abandon)
@@ -303,6 +317,8 @@ class Runs:
 
     def _remove(self, live: LiveRun, place: Place, task: asyncio.Task[None]) -> None:
         key = live.key
+        if self._counts is not None:
+            self._counts.add(RUNNING, -1)
         if self.live.get(key) is live:
             del self.live[key]
         self._unstored.discard(live)

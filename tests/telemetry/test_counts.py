@@ -1,0 +1,176 @@
+"""``Counts``: what it counts, what another process reads of it, and what a dead process leaves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+from metrics import samples
+from prometheus_client.parser import text_string_to_metric_families
+
+from aguila.telemetry.counts import OTHER, Counts
+from aguila.telemetry.instruments import APPEND, INSTRUMENTS, OUTAGES, REFUSALS, RUNNING, RUNS, TOKENS
+from aguila.telemetry.prometheus import name_of, write_text
+
+DYING = """
+import os, sys
+from pathlib import Path
+from aguila.telemetry.counts import Counts
+from aguila.telemetry.instruments import REFUSALS, RUNNING, RUNS
+
+counts = Counts(Path(sys.argv[1]))
+counts.add(RUNS, 3, "success")
+counts.add(REFUSALS, 1, "thread_busy")
+counts.add(RUNNING, 2)
+os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.fixture
+def shared(tmp_path: Path) -> Iterator[Callable[[], Counts]]:
+    """Make the counts of processes that share a folder."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(closing(Counts(tmp_path)))
+
+
+def kill_one(folder: Path) -> None:
+    """Count in a process that is killed."""
+    assert subprocess.run([sys.executable, "-c", DYING, str(folder)], check=False).returncode == -9
+
+
+def series(counts: Counts) -> Counter[str]:
+    return samples(write_text(counts).decode())
+
+
+def test_a_series_exists_from_the_start_if_its_attributes_are_known() -> None:
+    found = series(Counts())
+    assert found["aguila_run_running"] == 0
+    assert found["aguila_run_ended_total lost"] == 0
+    assert found["aguila_store_outages_total"] == 0
+    assert not any(name.startswith("aguila_request_refused") for name in found)
+
+
+def test_numbers_are_counted_by_the_values_of_their_attributes() -> None:
+    counts = Counts()
+    counts.add(RUNS, 1, "success")
+    counts.add(RUNS, 2, "error")
+    counts.add(RUNS, 1, "error")
+    counts.add(RUNNING, 2)
+    counts.add(RUNNING, -1)
+    found = series(counts)
+    assert found["aguila_run_ended_total success"] == 1
+    assert found["aguila_run_ended_total error"] == 3
+    assert found["aguila_run_running"] == 1
+
+
+def test_a_value_is_in_the_bucket_of_its_bound_and_in_all_larger_ones() -> None:
+    counts = Counts()
+    for value in (0.005, 0.0051, 30.0, 31.0):
+        counts.record(APPEND, value)
+    found = series(counts)
+    assert found["aguila_event_append_seconds_bucket 0.005"] == 1
+    assert found["aguila_event_append_seconds_bucket 0.01"] == 2
+    assert found["aguila_event_append_seconds_bucket 30"] == 3
+    assert found["aguila_event_append_seconds_bucket +Inf"] == 4
+    assert found["aguila_event_append_seconds_count"] == 4
+    assert found["aguila_event_append_seconds_sum"] == pytest.approx(61.0101)
+
+
+def test_an_empty_attribute_is_absent_and_any_text_is_a_value() -> None:
+    counts = Counts()
+    counts.record(TOKENS, 5, "invoke_agent", "openai", "", "input")
+    counts.add(REFUSALS, 1, 'a "quoted"\\path\nand é')
+    text = write_text(counts).decode()
+    assert "gen_ai_request_model" not in text
+    (family,) = [one for one in text_string_to_metric_families(text) if one.name == "aguila_request_refused"]
+    assert [sample.labels for sample in family.samples] == [{"error_type": 'a "quoted"\\path\nand é'}]
+
+
+def test_more_series_than_there_is_room_for_are_counted_as_other() -> None:
+    counts = Counts()
+    for number in range(20_000):
+        counts.add(REFUSALS, 1, f"code {number}")
+    counts.record(APPEND, 1.0)
+    refused = counts.read()[REFUSALS]
+    assert sum(number for (number,) in refused.values()) == 20_000
+    assert refused[OTHER,][0] > 1_000
+    assert counts.read()[APPEND][()][-1] == 1.0
+
+
+def test_every_name_is_one_that_prometheus_accepts_and_has_its_unit_at_its_end() -> None:
+    names = [name_of(one) for one in INSTRUMENTS]
+    assert len(names) == len(set(names))
+    assert "aguila_stream_bytes_total" in names
+    assert "gen_ai_invoke_agent_duration_seconds" in names
+    assert "gen_ai_client_token_usage" in names
+
+
+# Several processes
+
+
+def test_the_processes_of_a_folder_read_their_sums(shared: Callable[[], Counts]) -> None:
+    one, two = shared(), shared()
+    one.add(RUNS, 1, "success")
+    two.add(RUNS, 2, "success")
+    two.add(REFUSALS, 1, "not_found")
+    one.add(RUNNING, 1)
+    two.add(RUNNING, 2)
+    one.record(APPEND, 0.001)
+    two.record(APPEND, 0.001)
+    assert one.read() == two.read()
+    found = series(one)
+    assert found["aguila_run_ended_total success"] == 3
+    assert found["aguila_request_refused_total not_found"] == 1
+    assert found["aguila_run_running"] == 3
+    assert found["aguila_event_append_seconds_count"] == 2
+
+
+def test_the_counters_of_a_killed_process_stay_and_its_gauges_go(tmp_path: Path, shared: Callable[[], Counts]) -> None:
+    living = shared()
+    living.add(RUNNING, 1)
+    kill_one(tmp_path)
+    found = series(living)
+    assert found["aguila_run_ended_total success"] == 3
+    assert found["aguila_request_refused_total thread_busy"] == 1
+    assert found["aguila_run_running"] == 1
+
+
+def test_the_next_process_continues_the_counters_of_a_killed_one(tmp_path: Path, shared: Callable[[], Counts]) -> None:
+    for _ in range(3):
+        kill_one(tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
+    heir = shared()
+    heir.add(RUNS, 1, "success")
+    heir.add(OUTAGES, 1)
+    found = series(heir)
+    assert found["aguila_run_ended_total success"] == 10
+    assert found["aguila_request_refused_total thread_busy"] == 3
+    assert found["aguila_store_outages_total"] == 1
+    assert found["aguila_run_running"] == 0
+
+
+def test_a_file_that_its_process_is_just_making_counts_nothing(tmp_path: Path, shared: Callable[[], Counts]) -> None:
+    counts = shared()
+    (file,) = tmp_path.iterdir()
+    counts.add(RUNS, 1, "success")
+    (tmp_path / "new.counts").write_bytes(b"")
+    (tmp_path / "named.counts").write_bytes(file.read_bytes() + b'["aguila.run.ended",["err')
+    assert series(counts)["aguila_run_ended_total success"] == 2
+
+
+def test_a_series_of_another_version_is_left_alone(tmp_path: Path, shared: Callable[[], Counts]) -> None:
+    first = shared()
+    first.add(RUNS, 1, "success")
+    (file,) = tmp_path.iterdir()
+    data = file.read_bytes().replace(b'["aguila.run.queued",[],1]', b'["aguila.other.name",[],1]')
+    first.close()
+    file.write_bytes(data.replace(b'["aguila.event.append",[],14]', b'["aguila.event.append",[],9]'))
+    heir = shared()
+    heir.record(APPEND, 0.001)
+    assert heir.read()[RUNS]["success",] == [1.0]
+    assert sum(heir.read()[APPEND][()][:-1]) == 1
