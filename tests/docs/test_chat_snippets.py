@@ -1,4 +1,4 @@
-"""What docs/chat.md and the README say about chat is run, agent and client together."""
+"""What docs/chat.md says about chat is run, agent and client together."""
 
 from __future__ import annotations
 
@@ -36,12 +36,6 @@ def over(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ChatClient, "__init__", init)
     monkeypatch.setattr(ChatClient, "close", close)
-
-
-async def test_the_agent_and_the_client_of_the_readme_talk(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = names_of("README.md", "ChatClient(url)")
-    over(App(names["agent"]), monkeypatch)
-    assert await names["ask"]("http://agent.test") == "You said: Hello"
 
 
 async def test_the_agent_of_the_document_answers(monkeypatch: pytest.MonkeyPatch) -> None:

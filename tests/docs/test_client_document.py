@@ -1,4 +1,4 @@
-"""The client of the README, as a new user runs it, and the Python of docs/client.md, against the demo agent."""
+"""The Python of docs/client.md, against the demo agent."""
 
 from __future__ import annotations
 
@@ -30,16 +30,6 @@ def run(script: str, folder: Path) -> str:
     assert done.returncode == 0, done.stderr
     assert b"Traceback" not in done.stderr
     return done.stdout.decode()
-
-
-def test_the_client_of_the_readme_uses_a_tool_answers_a_question_and_sends_an_image(tmp_path: Path) -> None:
-    (script,) = [block for block in blocks("README.md") if block.startswith("# talk.py")]
-    assert len([line for line in script.splitlines()[1:] if line]) <= 10
-    said = run(script, tmp_path).splitlines()
-    assert said[0] == "Your front end answered: blue"
-    assert said[1] == "Which colour shall it have? It will be green."
-    assert said[2].startswith("You sent a PNG image")
-    assert "3" in said[2]
 
 
 def test_the_python_of_the_client_document_does_what_it_says(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = ["README.md", "docs/tutorial.md", "docs/chat.md"]
+DOCUMENTS = ["README.md", "docs/tutorial.md", "docs/chat.md", "docs/events.md"]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 GIVES = re.compile(r"^(?P<code>[^#\n]+?)\s+# (?P<value>True|b'.*|\[.*)$")
 
@@ -26,10 +26,7 @@ def test_the_python_in_the_document_runs(document: str, monkeypatch: pytest.Monk
     found = blocks(document)
     assert found
     for block in found:
-        if block.startswith((">>>", "# talk.py")):  # the client is run by test_client_document
-            continue
-        if "aguila.frameworks import langgraph" in block:  # run by tests/peers, where LangGraph is installed
-            assert block in blocks("docs/frameworks.md")
+        if block.startswith(">>>"):
             continue
         names: dict[str, Any] = {}
         exec(compile(block, document, "exec"), names)
@@ -42,8 +39,8 @@ def test_the_python_in_the_document_runs(document: str, monkeypatch: pytest.Monk
                 ), line
 
 
-def test_the_session_in_the_readme_is_true() -> None:
-    session = next(block for block in blocks("README.md") if block.startswith(">>>"))
+def test_the_session_in_the_document_is_true() -> None:
+    session = next(block for block in blocks("docs/events.md") if block.startswith(">>>"))
     call, expected = session.strip().splitlines()
     from aguila.codec import decode_event
 
