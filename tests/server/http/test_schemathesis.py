@@ -74,7 +74,9 @@ def log(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def test_nothing_is_found_without_authentication(tmp_path: Path) -> None:
-    with serving(App(agent, store=":memory:", allow_anonymous=True, copilotkit=True, page=True)) as server:
+    with serving(
+        App(agent, store=":memory:", allow_anonymous=True, copilotkit=True, page=True, heartbeat=0.1)
+    ) as server:
         run_schemathesis(server, tmp_path, CONFIG, "--phases=fuzzing")
 
 
@@ -82,7 +84,7 @@ def test_nothing_is_found_with_authentication_and_a_stored_thread(tmp_path: Path
     def authenticate(request: Any) -> str | None:
         return {TOKEN: "ada", "Bearer bob": "bob"}.get(request.headers.get("authorization", ""))
 
-    with serving(App(agent, store=":memory:", authenticate=authenticate, copilotkit=True)) as server:
+    with serving(App(agent, store=":memory:", authenticate=authenticate, copilotkit=True, heartbeat=0.1)) as server:
         server.client.headers["Authorization"] = TOKEN
         server.events()
         file = server.post("/files", content=b"a file", headers={"Content-Type": "text/plain"}).json()["id"]

@@ -276,6 +276,7 @@ SMALL = {
     "GET /agents": "the names that the developer gives",
     "GET /healthz": "a status",
     "GET /readyz": "a status",
+    "GET /probe": "two small events",
     "GET /threads/{id}/runs/{id}": "a record",
     "PATCH /threads/{id}": "a summary, with at most 16 KiB of metadata",
     "DELETE /threads/{id}": "nothing",

@@ -72,6 +72,7 @@ _BODIES: dict[str, dict[str, Any]] = {
 QUERIES: dict[str, bytes] = {
     "GET /": b"threadId=",
     "GET /threads": b"metadataKey=",
+    "GET /probe": b"silence=",
     "GET /threads/{id}/events": b"after=",
     "GET /threads/{id}/runs/{id}/events": b"after=",
     "GET /threads/{id}": b"run=",
@@ -93,6 +94,7 @@ ROUTES = (
         "GET /capabilities",
         "GET /threads",
         "GET /agents",
+        "GET /probe",
         "GET /healthz",
         "GET /readyz",
         "GET /openapi.json",

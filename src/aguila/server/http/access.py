@@ -133,8 +133,8 @@ class Access:
             self.origins.check(request)
         address = request.scope.get("client")
         client: str = "" if address is None else address[0] or ""
-        if "x-forwarded-for" in headers:
-            self._note_forwarded(headers["x-forwarded-for"], client)
+        if is_untrusted_proxy(client, headers.get("x-forwarded-for")):
+            self._warn_of_proxy(client)
         principal, scope = None, ANONYMOUS
         if self.authenticate is not None and not endpoint.is_public:
             principal, scope = await identify(self.authenticate, request)
@@ -151,13 +151,9 @@ class Access:
             message = f"anonymous callers may not {method} here; set App(authenticate=...) or App(allow_anonymous=True)"
             raise Rejected(403, "anonymous_not_allowed", message)
 
-    def _note_forwarded(self, forwarded: str, client: str) -> None:
-        """Log once if a request was forwarded by a proxy that the server does not trust: its visitors share limits."""
-        is_trusted = client != "" and any(
-            one == client or one.startswith((f"{client}:", f"[{client}]"))
-            for one in map(str.strip, forwarded.split(","))
-        )
-        if is_trusted or self._has_warned_of_proxy:
+    def _warn_of_proxy(self, client: str) -> None:
+        """Log once that a request was forwarded by a proxy that the server does not trust."""
+        if self._has_warned_of_proxy:
             return
         self._has_warned_of_proxy = True
         what = (
@@ -175,6 +171,20 @@ def _check_right(principal: Any, right: Right) -> None:
     if not isinstance(principal, Principal) or right not in principal.rights:
         message = f"this route needs the right {right!r}; authenticate gives it: Principal(rights={{{right!r}}})"
         raise Rejected(403, "forbidden", message)
+
+
+def is_untrusted_proxy(client: str, forwarded: str | None) -> bool:
+    """Return whether a request has X-Forwarded-For from an address that the server does not trust as a proxy.
+
+    The address of a trusted one is replaced by one of the header.
+    """
+    return forwarded is not None and not (
+        client != ""
+        and any(
+            one == client or one.startswith((f"{client}:", f"[{client}]"))
+            for one in map(str.strip, forwarded.split(","))
+        )
+    )
 
 
 def _visitor_address(client: str) -> str | None:
@@ -281,7 +291,7 @@ class Origins:
     def check(self, request: Request) -> None:
         """Raise ``Rejected`` (403) if a page of a foreign origin sends a request that may change data (CSRF)."""
         origin = request.headers.get("origin")
-        if origin is None or request.method in _SAFE_METHODS or self._is_listed(origin):
+        if origin is None or request.method in _SAFE_METHODS or self.is_listed(origin):
             return
         # Schemes are not compared, because a proxy may end TLS. Pages cannot set Sec-Fetch-Site themselves.
         host = request.headers.get("host")
@@ -296,7 +306,7 @@ class Origins:
     def headers(self, origin: bytes) -> Headers:
         """Return the CORS headers of every response to a page of this origin: none unless the origin is listed."""
         vary = (b"vary", b"origin")
-        if not self._is_listed(origin.decode("latin-1")):
+        if not self.is_listed(origin.decode("latin-1")):
             return (vary,)
         headers = (vary, (b"access-control-allow-origin", origin))
         return headers if self._allows_all else (*headers, (b"access-control-allow-credentials", b"true"))
@@ -310,7 +320,7 @@ class Origins:
         origin = request.headers.get("origin")
         if request.method != "OPTIONS" or origin is None or "access-control-request-method" not in request.headers:
             return
-        if not self._is_listed(origin):
+        if not self.is_listed(origin):
             self._log_refusal(origin[:_MAX_ORIGIN])
             return
         answer = [(b"access-control-allow-methods", ", ".join(methods).encode())]
@@ -332,5 +342,6 @@ class Origins:
         if len(self._refused) == _MAX_REFUSED:
             log_event(_log, logging.WARNING, "refused preflights of further origins are not logged")
 
-    def _is_listed(self, origin: str) -> bool:
+    def is_listed(self, origin: str) -> bool:
+        """Return whether pages of this origin may use the app from another host."""
         return self._allows_all or origin in self._allowed

@@ -23,6 +23,7 @@ from aguila.server.http.budget import Reservation
 from aguila.server.http.front_end import FrontEnd
 from aguila.server.http.head_limits import HEAD_TOO_LARGE, MAX_HEAD_BYTES, MAX_HEADERS
 from aguila.server.http.inspect_routes import check_run, get_run_input
+from aguila.server.http.probe import probe
 from aguila.server.http.request import Request
 from aguila.server.http.responses import BufferedResponse, Response, json_response
 from aguila.server.http.service import Service
@@ -168,6 +169,7 @@ ROUTES: Final = (
     ),
     route("/healthz", {"GET": check_health}, is_public=True, allows_any_host=True),
     route("/readyz", {"GET": check_readiness}, is_public=True, allows_any_host=True),
+    route("/probe", {"GET": probe}, is_stream=True),
     route("/agents", {"GET": list_agents}),
     route("/openapi.json", {"GET": get_openapi}),
 )

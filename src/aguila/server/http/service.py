@@ -66,6 +66,8 @@ class Service:
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""
         self.unsent = UnsentBytes(limits.buffered)
+        self.probes = 0
+        """The probes in progress."""
         self.streams = OpenStreams(settings.heartbeat, WRITE_SECONDS)
         self.cancel_after = settings.cancel_unwatched_after
         self.undeclared = settings.sends.undeclared_dialect

@@ -299,7 +299,8 @@ class OpenStreams:
         self.is_closed = False
         """Whether ``close`` was called: no stream may be added."""
         self.write_seconds = write_seconds
-        self._heartbeat = heartbeat
+        self.heartbeat = heartbeat
+        """Seconds after which a silent stream gets a comment."""
         self._interval = min(heartbeat, write_seconds) / 4
         self.open: set[EventStream] = set()
         self.emptied = asyncio.Event()
@@ -330,7 +331,7 @@ class OpenStreams:
                     await self.emptied.wait()
 
     def _send_heartbeats(self) -> None:
-        idle_since = self.loop.time() - self._heartbeat * 0.75
+        idle_since = self.loop.time() - self.heartbeat * 0.75
         stalled_since = self.loop.time() - self.write_seconds
         for stream in self.open:
             if stream.is_stalled(stalled_since):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.protocol import AgentCapabilities, RunAgentInput
 from aguila.server.http import admin_routes, data_routes, file_routes, inspect_routes, run_routes, thread_routes
 from aguila.server.http import routes as app_routes
@@ -41,6 +42,7 @@ from aguila.server.http.openapi.operation import (
     text,
 )
 from aguila.server.http.parameters import MAX_DIGITS
+from aguila.server.http.probe import probe
 from aguila.server.http.thread_routes import MAX_PAGE
 
 _CURSOR_PATTERN: Final = r"[0-9]+(-[^.]*)?([.][0-9]+)?"
@@ -119,6 +121,11 @@ OPERATIONS: Final[Operations] = {
     app_routes.check_health: _json("Check that the process answers", Status),
     app_routes.check_readiness: _json("Check that the server takes runs and its store can write", Status),
     app_routes.get_openapi: _json("Get this document", dict[str, Any]),
+    probe: Operation(
+        summary="See how a request and its stream arrive: two events",
+        answers={200: Answer(description="CUSTOM events named aguila.probe, as SSE", content={SSE_MEDIA_TYPE: None})},
+        parameters={"silence": flag("Send the second event after as many seconds as a stream may be silent")},
+    ),
     thread_routes.list_threads: Operation(
         summary="List the threads of the caller, last updated first",
         answers={200: json_answer(ThreadList), 304: Answer(description="The list has not changed")},
