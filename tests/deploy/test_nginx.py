@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import re
-import threading
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
 
-import httpx2
-from deployed import DEPLOY, HEADERS, Service, says, services
+from deployed import CLIENTS, DEPLOY, HEADERS, Service, load, services
 from nginx import nginx
 from serving import Peer
-
-CLIENTS = 4
 
 
 def config_for(services: list[Service]) -> str:
@@ -23,27 +17,6 @@ def config_for(services: list[Service]) -> str:
     for given, service in zip(re.findall(r"127\.0\.0\.1:(\d+)", text), services, strict=True):
         text = text.replace(given, str(service.port))
     return text
-
-
-@contextmanager
-def load(url: str) -> Iterator[list[str]]:
-    """Start runs, one after the other in each of several clients, until the block ends. Yields what each said."""
-    stop = threading.Event()
-    said: list[str] = []
-
-    def call(number: int) -> None:
-        with httpx2.Client(base_url=url, headers=HEADERS) as client:
-            while not stop.is_set():
-                said.append(says(client, "one two three four five six", f"thread {number} {len(said)}"))
-
-    with ThreadPoolExecutor(CLIENTS) as pool:
-        calls = [pool.submit(call, number) for number in range(CLIENTS)]
-        try:
-            yield said
-        finally:
-            stop.set()
-    for one in calls:
-        one.result()
 
 
 def test_a_rolling_restart_under_load_loses_no_run(tmp_path: Path, postgres: str, postgres_schema: str) -> None:

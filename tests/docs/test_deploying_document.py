@@ -34,6 +34,7 @@ def test_every_supervisor_waits_for_longer_than_the_drain_which_is_as_long_as_th
         number(r"stop_grace_period: (\d+)s", "compose.yaml"),
         number(r"TimeoutStopSec=(\d+)", "aguila.service"),
         number(r"TimeoutStopSec=(\d+)", "aguila@.service"),
+        number(r"graceful_timeout = (\d+)", "gunicorn.conf.py"),
         number(r"terminationGracePeriodSeconds: (\d+)", "kubernetes.yaml") - sleep,
     ]
     assert [wait for wait in waits if wait < least + 10] == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from serving import REPOSITORY, Stream, run_input
 from waiting import DEADLINE
 
 DEPLOY = REPOSITORY / "deploy"
+CLIENTS = 4
+"""How many clients ``load`` has."""
+
 HEADERS = {"host": "agents.example.com", "authorization": "Bearer token-of-ada"}
 
 AGENT = """
@@ -80,3 +85,25 @@ def says(client: httpx2.Client, text: str, thread_id: str) -> str:
         events = Stream(response).rest()
     assert events[-1]["type"] == "RUN_FINISHED", events[-1]
     return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+@contextmanager
+def load(url: str) -> Iterator[list[str]]:
+    """Start runs, one after the other in each of several clients, until the block ends. Yields what each said."""
+    stop = threading.Event()
+    said: list[str] = []
+
+    def call(number: int) -> None:
+        while not stop.is_set():
+            # A new connection for each: a server may close an idle one while a request is on its way.
+            with httpx2.Client(base_url=url, headers=HEADERS, verify=False) as client:
+                said.append(says(client, "one two three four five six", f"thread {number} {len(said)}"))
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        calls = [pool.submit(call, number) for number in range(CLIENTS)]
+        try:
+            yield said
+        finally:
+            stop.set()
+    for one in calls:
+        one.result()

@@ -177,7 +177,11 @@ class App:
         self._draining: asyncio.Task[None] | None = None
         self._is_drain_requested = False  # set by a signal that comes while the app starts
         self.has_siblings = False
-        """Whether other processes accept connections from the same socket. ``aguila serve --workers`` sets it."""
+        """Whether other processes accept connections from the same socket. ``aguila serve --workers`` sets it.
+
+        Under gunicorn or ``uvicorn --workers`` set it yourself: a worker that stops then leaves new connections to the
+        others, where it would refuse new runs.
+        """
         if has_protobuf():
             ProtobufEncoder()  # imports the extra, which takes some 30 ms: too long for the event loop
 
