@@ -54,7 +54,7 @@ def agent(
             yield finished(run, RunFinishedCancelledOutcome())
             return
         given = await adapter_input(run)
-        given = replace(given, messages=[*given.messages, *map(_answer, run.resume)], resume=None)
+        given = replace(given, messages=[*given.messages, *map(_answer, given.resume or ())], resume=None)
         offered = {tool.name for tool in run.tools}
         waiting: dict[str, str] = {}
         user = None if user_id is None else user_id(run)

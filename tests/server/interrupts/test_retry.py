@@ -15,6 +15,7 @@ from stores.stored_threads import SCOPE, THREAD, agent_input, begin_run, make_in
 
 from aguila import App
 from aguila.agent import InterruptCancelled
+from aguila.protocol import Interrupt, RunFinishedEvent, RunFinishedInterruptOutcome
 from aguila.server.config.errors import Rejected
 from aguila.server.threads.cache import Threads
 from aguila.server.threads.interrupts.resume_chain import FailedAttempts
@@ -349,3 +350,29 @@ def test_what_a_recorded_effect_sent_in_a_failed_run_is_sent_again_where_it_was(
     as_sent, again = (sorted(messages, key=lambda one: one["id"]) for messages, _ in threads)
     assert again == as_sent  # an activity keeps its place in a snapshot (MSGS-2), so it may come earlier
     assert contents(threads[1][0]) == ["Go", "Go: ", "it follows", "looking", "a note", "the report", "that was it"]
+
+
+def test_an_agent_that_is_not_replayed_has_the_effects_of_the_failed_run_with_the_same_answer(store: Any) -> None:
+    paid: list[str] = []
+
+    async def agent(run: Any) -> Any:
+        if not run.resume:
+            asked = Interrupt(id="pay?", reason="tool_call")
+            yield RunFinishedEvent(
+                thread_id=run.thread_id,
+                run_id=run.run_id,
+                outcome=RunFinishedInterruptOutcome(interrupts=[asked]),
+            )
+            return
+        yield f"attempt {run.run_id}: "
+        yield await run.once("pay", lambda: paid.append(run.run_id) or f"paid in {run.run_id}")
+        if run.run_id == "r2":
+            raise OSError
+
+    with serving(App(agent, store=store)) as server:
+        question = question_of(server.events(run_id="r1", messages=[user_json("u1", "Go")]))
+        check_valid(server.events(run_id="r2", resume=approves(question)))
+        events = server.events(run_id="r3", resume=approves(question))
+        check_valid(events)
+        assert contents(thread_of(server)[0]) == ["Go", "attempt r2: paid in r2", "attempt r3: paid in r2"]
+    assert paid == ["r2"]

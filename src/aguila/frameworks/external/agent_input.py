@@ -8,6 +8,7 @@ from aguila.agent.run import Run, read_state
 from aguila.chat import ChatMessage, as_agui_messages, provider_history
 from aguila.chat.property_keys import SUBAGENT_RUN_ID
 from aguila.codec.official import to_official
+from aguila.frameworks.external.suspended import answers_of
 from aguila.protocol import PROTOCOL_VERSION, Message, RunAgentInput, replace
 
 
@@ -19,7 +20,8 @@ async def adapter_input(run: Run) -> RunAgentInput:
     messages = await run.chat_messages()
     if not run.resume:
         messages = provider_history(messages, unanswered="close").messages
-    return input_of(run, run.thread_id, as_agui_messages(messages))
+    given = input_of(run, run.thread_id, as_agui_messages(messages))
+    return replace(given, resume=await answers_of(run)) if run.resume else given
 
 
 def input_of(run: Run, thread_id: str, messages: list[Message]) -> RunAgentInput:

@@ -31,6 +31,7 @@ from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice, log_notice
 from aguila.codec.official import is_official
 from aguila.frameworks.external.packages import load
+from aguila.frameworks.external.suspended import answers_of
 from aguila.frameworks.langgraph.interrupts import ask, read_answers
 from aguila.frameworks.langgraph.messages import from_langchain, to_langchain, without_files
 from aguila.frameworks.langgraph.stream import GraphStream
@@ -184,7 +185,7 @@ class _GraphRun:
         update = {} if self._make_input is not None else await self._update(before)
         if not self._run.resume:
             return update
-        answers = read_answers(before, self._run.resume)
+        answers = read_answers(before, await answers_of(self._run))
         if answers is None:  # a breakpoint, not a question
             return None
         changes = {key: value for key, value in update.items() if key != _MESSAGES}

@@ -31,7 +31,7 @@ from aguila.codec.json.encoder import encode
 from aguila.codec.json.values import is_object
 from aguila.frameworks.external.agent_input import handoff_history
 from aguila.frameworks.external.packages import load
-from aguila.frameworks.external.suspended import finished, keep_suspended, take_suspended
+from aguila.frameworks.external.suspended import answers_of, finished, keep_suspended, take_suspended
 from aguila.frameworks.llama_index.ag_ui_workflow import workflow_events
 from aguila.frameworks.llama_index.messages import to_llama_index
 from aguila.frameworks.llama_index.stream import AgentStream
@@ -91,7 +91,7 @@ async def _agent_events(workflow: Any, run: Run, relay: RelayOptions, options: d
         context = core.Context.from_dict(chosen, waiting["context"], serializer=core.JsonSerializer())
         handler = chosen.run(ctx=context)
         await handler.ctx.store.set("memory", _memory(waiting["memory"]))
-        for entry in run.resume:
+        for entry in await answers_of(run):
             fields = waiting["questions"][entry.interrupt_id]
             answered.append((fields, entry.payload))
             handler.ctx.send_event(_answer(core, fields, entry.payload))

@@ -25,7 +25,7 @@ from aguila.codec.json.values import is_object
 from aguila.errors import EncodeError
 from aguila.frameworks.external.agent_input import handoff_history
 from aguila.frameworks.external.packages import load
-from aguila.frameworks.external.suspended import finished, keep_suspended, take_suspended
+from aguila.frameworks.external.suspended import answers_of, finished, keep_suspended, take_suspended
 from aguila.frameworks.openai_agents.items import to_items
 from aguila.frameworks.openai_agents.stream import ItemStream
 from aguila.frameworks.relay.events import Errors
@@ -33,6 +33,7 @@ from aguila.frameworks.relay.iterator import from_events
 from aguila.protocol import (
     Event,
     Interrupt,
+    ResumeEntry,
     RunFinishedCancelledOutcome,
     RunFinishedInterruptOutcome,
 )
@@ -86,7 +87,7 @@ def agent(
             calls = waiting["calls"]
             results.update(await _client_results(run, calls))
             state = await sdk.RunState.from_json(first, waiting["state"], context_override=given)
-            _answer(state, run, waiting["interrupts"], results)
+            _answer(state, await answers_of(run), waiting["interrupts"], results)
             result = sdk.Runner.run_streamed(first, state, **options)
         else:
             result = sdk.Runner.run_streamed(first, to_items(await handoff_history(run)), context=given, **options)
@@ -146,9 +147,9 @@ def _no_context(context: Any) -> dict[str, Any]:
     return {}
 
 
-def _answer(state: Any, run: Run, interrupts: dict[str, str], results: dict[str, Any]) -> None:
+def _answer(state: Any, entries: list[ResumeEntry], interrupts: dict[str, str], results: dict[str, Any]) -> None:
     """Give the SDK the decisions of the user. A front-end call without a result stays open."""
-    answers = {interrupts.get(entry.interrupt_id): entry.payload for entry in run.resume}
+    answers = {interrupts.get(entry.interrupt_id): entry.payload for entry in entries}
     for item in state.get_interruptions():
         if item.call_id in answers:
             payload = answers[item.call_id]

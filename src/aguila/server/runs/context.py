@@ -78,6 +78,7 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
             title = found.summary.title if first.first > 1 else None
     else:
         run.default_title = derive_title(sent.messages)
+    root_run_id = run_id if resume.replay is None else resume.root_run_id
     return RunContext(
         input=sent if resume.original_input is None else resume.original_input,
         resume_input=None if resume.original_input is None else resume_input,
@@ -85,7 +86,7 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
         run_id=run_id,
         writer=writer,
         new_id=new_id,
-        root_run_id=resume.root_run_id,
+        root_run_id=root_run_id,
         parent_run_id=sent.parent_run_id,
         replay=resume.replay,
         recorded=recorded,
@@ -98,7 +99,7 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
         is_stored=request.is_stored,
         debug=settings.debug,
         is_known=EarlierHistory(
-            threads, scope, thread_id, resume.root_run_id if request.is_stored else None, sent.parent_run_id
+            threads, scope, thread_id, root_run_id if request.is_stored else None, sent.parent_run_id
         ).has,
     )
 

@@ -34,7 +34,7 @@ RUN_LOST: Final = encode_event(
 EVERYTHING: Final = Want(runs=True, requests=True, interrupts=True, session=True, effects=True, files=True)
 """The rows of a thread that an archive has. Turns are computed again."""
 
-_SLICE: Final = 128
+_READ_AT_ONCE: Final = 128
 """Values that are read at a time."""
 
 _PART: Final = 1 << 20
@@ -68,8 +68,8 @@ async def read_archive(reader: StoreReader, scope: str, thread_id: str, *, ends_
         last = batches[-1].last
     digests = list(dict.fromkeys(digest for run in thread.runs for digest in request_digests(run)))
     values: dict[bytes, bytes] = {}
-    for at in range(0, len(digests), _SLICE):
-        values |= await reader.values(scope, thread_id, digests[at : at + _SLICE])
+    for at in range(0, len(digests), _READ_AT_ONCE):
+        values |= await reader.values(scope, thread_id, digests[at : at + _READ_AT_ONCE])
     files = [await read_file(reader, record) for record in thread.files]
     archive = ThreadArchive(thread=thread, values=values, batches=batches, files=files)
     return end_open_run(archive) if ends_run else archive

@@ -42,9 +42,10 @@ class ResumePlan(msgspec.Struct, frozen=True, kw_only=True):
     waiting: frozenset[str] = frozenset()
     """Interrupts of the thread that were open when the plan was made."""
     replay: Replay | None = None
-    """The answers for a replay. Without it the agent sees the new input, and the run is its own root."""
+    """The answers for a replay. Without it the agent sees the new input."""
     root_run_id: str
-    """The first run of the chain of resumes."""
+    """The run whose recorded effects this run has: in a replay the first run of the chain of resumes, otherwise the
+    first one that failed with these answers, or this run itself."""
     continued_run_id: str | None = None
     """The run whose questions the run answers."""
     original_input: RunAgentInput | None = None
@@ -119,11 +120,12 @@ async def plan_resume(
             notices=[*notices, Notice(rule="INT-8", message=message, path="/resume")],
             is_abandoned=True,
         )
+    failed_attempts = None if past is None else past.failed_attempts
     plan = ResumePlan(
         claims=checker.claims,
         contested=checker.repeated if is_retry else checker.contested,
         waiting=branch.open_ids,
-        root_run_id=input.run_id,
+        root_run_id=input.run_id if failed_attempts is None else failed_attempts.run_ids[0],
         continued_run_id=None if continued is None else run_id_of(runs[continued]),
         notices=notices,
         is_retry=is_retry,
