@@ -133,7 +133,7 @@ class Access:
             self.origins.check(request)
         address = request.scope.get("client")
         client: str = "" if address is None else address[0] or ""
-        if is_untrusted_proxy(client, headers.get("x-forwarded-for")):
+        if "x-forwarded-for" in headers and is_untrusted_proxy(client, headers["x-forwarded-for"]):
             self._warn_of_proxy(client)
         principal, scope = None, ANONYMOUS
         if self.authenticate is not None and not endpoint.is_public:
@@ -173,12 +173,12 @@ def _check_right(principal: Any, right: Right) -> None:
         raise Rejected(403, "forbidden", message)
 
 
-def is_untrusted_proxy(client: str, forwarded: str | None) -> bool:
+def is_untrusted_proxy(client: str, forwarded: str) -> bool:
     """Return whether a request has X-Forwarded-For from an address that the server does not trust as a proxy.
 
     The address of a trusted one is replaced by one of the header.
     """
-    return forwarded is not None and not (
+    return not (
         client != ""
         and any(
             one == client or one.startswith((f"{client}:", f"[{client}]"))

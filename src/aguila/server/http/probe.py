@@ -74,11 +74,11 @@ def _frame(service: Service, request: Request) -> bytes:
     headers, limits = request.headers, service.limits
     address = request.scope.get("client")
     client: str = "" if address is None else address[0] or ""
-    origin = headers.get("origin")
+    origin, forwarded = headers.get("origin"), headers.get("x-forwarded-for")
     seen = Probe(
         time=time.time(),
         url=root_url(request),
-        untrusted_proxy=client if is_untrusted_proxy(client, headers.get("x-forwarded-for")) else None,
+        untrusted_proxy=client if forwarded is not None and is_untrusted_proxy(client, forwarded) else None,
         allows_origin=origin is not None and service.access.origins.is_listed(origin),
         heartbeat=service.streams.heartbeat,
         max_body=max(limits.body, limits.upload),
