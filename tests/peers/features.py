@@ -12,7 +12,10 @@ import os
 import re
 import signal
 import sys
+import tempfile
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -347,6 +350,82 @@ async def reload(trial: Trial) -> None:
     await trial.goes_on(page)
 
 
+async def tool_error(trial: Trial) -> None:
+    thread = trial.thread()
+    try:
+        result = await thread.run("fault")
+    except RunFailed as failed:
+        trial.remark("an exception in a tool fails the run")
+        if script.ERROR in failed.message:
+            trial.remark("the text of the exception is sent to the client")
+    else:
+        answers = [message.content for message in result.messages if isinstance(message, ToolMessage)]
+        check(len(answers) == 1, f"the answers to the call are {answers}")
+        if script.ERROR in str(answers[0]):
+            trial.remark("the text of a tool's exception is the result of the call")
+    await trial.goes_on(thread)
+
+
+async def early_end(trial: Trial) -> None:
+    thread = trial.thread()
+    try:
+        result = await thread.run("cut")
+    except RunFailed:
+        pass
+    else:
+        check(result.outcome == "success", f"the outcome is {result.outcome}")
+        trial.remark("an answer of a model that breaks off without an end is a success")
+    kept = [message.content for message in thread.messages if message.role == "assistant"]
+    check(kept == [script.BEFORE_THE_ERROR], f"kept is {kept}")
+    await trial.goes_on(thread)
+
+
+async def kill_in_a_call(trial: Trial) -> None:
+    """Kill a server of its own within an approved call, and answer again on the next. The call is not made twice."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "threads.db"
+        environment = {"PEER_STORE": str(store)}
+        with running(trial.peer, environment) as server:
+            first = Trial(trial.peer, server, "standard")
+            thread = first.thread()
+            result = await thread.run("interrupt")
+            (question,) = result.interrupts
+            wanted = (question.response_schema or {}).get("type")
+            answer = {question.id: "yes" if wanted == "string" else approve()}
+            Path(f"{store}.kill").touch()
+            try:
+                await thread.resume(answer)
+            except AguilaError:
+                pass
+            else:
+                raise Broken("the server was not killed")
+            await first.client.close()
+        with running(trial.peer, environment) as server:
+            second = Trial(trial.peer, server, "standard")
+            page = second.client.thread(thread.id)
+            with suppress(RunFailed):
+                await page.attach()
+            entry = {"interruptId": question.id, "status": "resolved", "payload": answer[question.id]}
+            events = await asyncio.to_thread(_post, server.url, thread.id, entry)
+            sent = Path(f"{store}.sent").read_text().splitlines()
+            check(len(sent) == 1, f"the approved call is made {len(sent)} times")
+            if events[-1]["type"] == "RUN_ERROR":
+                trial.remark(f"the run that is answered again fails: {events[-1]['message']}")
+            await page.refresh()
+            await second.goes_on(page)
+            await second.client.close()
+        trial.remarks += second.remarks
+
+
+def _post(url: str, thread_id: str, entry: Any) -> list[dict[str, Any]]:
+    """Answer a question that the client no longer knows as open: its run was lost. Return the events."""
+    body = {"threadId": thread_id, "runId": "again", "messages": [], "tools": [], "context": [], "resume": [entry]}
+    request = Request(url, encode(body | {"forwardedProps": {}}), {"Content-Type": "application/json"})
+    with urlopen(request, timeout=60) as answer:
+        lines = answer.read().decode().splitlines()
+    return [json.loads(line.removeprefix("data:")) for line in lines if line.startswith("data:")]
+
+
 async def kill(trial: Trial) -> None:
     """Kill the server during a run. The run ends as lost, and the thread continues on the next server."""
     thread = trial.thread()
@@ -384,6 +463,14 @@ FRAMEWORK_FEATURES: dict[str, Feature] = {
     "kill -9": kill,
 }
 """The features that a framework behind ``App`` is tried with. The last one ends the server."""
+
+APP_FEATURES: dict[str, Feature] = {
+    "exception in a tool": tool_error,
+    "answer that breaks off": early_end,
+    "kill -9 in an approved call": kill_in_a_call,
+    **FRAMEWORK_FEATURES,
+}
+"""The same, and what fails within a framework."""
 
 CLIENT_FEATURES = (
     "text",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from environments import CLIENTS, FRAMEWORKS, HERE, PEERS, REPOSITORY, SERVERS, Peer, versions
-from features import CLIENT_FEATURES, FEATURES, FRAMEWORK_FEATURES
+from features import APP_FEATURES, CLIENT_FEATURES, FEATURES, FRAMEWORK_FEATURES
 
 RESULTS = HERE / "results.json"
 PEERS_PAGE = REPOSITORY / "docs" / "peers.md"
@@ -20,7 +20,7 @@ FRAMEWORKS_PAGE = REPOSITORY / "docs" / "frameworks.md"
 TABLES: dict[str, tuple[tuple[Peer, ...], Any]] = {
     "client": (PEERS, FEATURES),
     "server": (CLIENTS, CLIENT_FEATURES),
-    "app": (FRAMEWORKS, FRAMEWORK_FEATURES),
+    "app": (FRAMEWORKS, APP_FEATURES),
     "upstream": ((*PEERS, *SERVERS), FRAMEWORK_FEATURES),
 }
 """The peers and features of each table."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from environments import FRAMEWORKS, HERE, OWN_VARIABLES, REPOSITORY, Blocked, Peer, interpreter, peer_named, versions
-from features import FRAMEWORK_FEATURES, Trial
+from features import FRAMEWORK_FEATURES, Trial, kill_in_a_call
 from matrix import Features, try_peer
 from models.model_server import Recorded, stream
 from serving import Peer as HTTPPeer
@@ -71,7 +71,11 @@ async def handoff_of_openai_agents(trial: Trial) -> None:
 
 OWN: dict[str, Features] = {
     "langgraph_app": {"tool turn": tool_turn_of_langgraph},
-    "openai_agents_app": {"handoff": handoff_of_openai_agents},
+    "openai_agents_app": {
+        "handoff": handoff_of_openai_agents,
+        # The SDK's state is in our store, so it could make the call a second time.
+        "kill -9 in an approved call": kill_in_a_call,
+    },
 }
 """Features that only one framework is tried with."""
 

@@ -77,6 +77,10 @@ async def reply(messages: Sequence[Message]) -> AsyncIterator[Content]:
             yield Content.from_text(script.THOUGHT_OF)
         case "interrupt":
             yield Content.from_function_call("call-mail", script.APPROVED_TOOL, arguments='{"to": "Ada"}')
+        case "fault":
+            yield Content.from_function_call("call-fault", script.BACKEND_TOOL, arguments='{"a": 0, "b": 0}')
+        case "cut":
+            yield Content.from_text(script.BEFORE_THE_ERROR)
         case "error":
             yield Content.from_text(script.BEFORE_THE_ERROR)
             raise RuntimeError(script.ERROR)
@@ -101,7 +105,7 @@ def after_the_tool(name: str, result: Any) -> str:
 @tool
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    return a + b
+    return script.add(a, b)
 
 
 @tool
@@ -113,7 +117,7 @@ def count(now: int) -> Content:
 @tool(approval_mode="always_require")
 def send_mail(to: str) -> str:
     """Send a mail, once somebody has agreed to it."""
-    return "sent"
+    return script.send_mail()
 
 
 STATE = {"count": {"type": "integer"}}

@@ -75,6 +75,10 @@ async def reply(messages: list[BaseMessage]) -> AsyncIterator[AIMessageChunk]:
         case "interrupt":
             yield tool_call_chunk(script.APPROVED_TOOL, "call-mail", "")
             yield tool_call_chunk("", None, '{"to": "Ada"}')
+        case "fault":
+            yield tool_call_chunk(script.BACKEND_TOOL, "call-fault", '{"a": 0, "b": 0}')
+        case "cut":
+            yield words(script.BEFORE_THE_ERROR)
         case "error":
             yield words(script.BEFORE_THE_ERROR)
             raise RuntimeError(script.ERROR)
@@ -104,7 +108,7 @@ class Shared(MessagesState):
 @tool
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    return a + b
+    return script.add(a, b)
 
 
 @tool
@@ -118,7 +122,7 @@ def count(call_id: Annotated[str, InjectedToolCallId], state: Annotated[Any, Inj
 def send_mail(to: str) -> str:
     """Send a mail, once somebody has agreed to it."""
     answer = interrupt({"question": "Send it?", "to": to})
-    return "sent" if answer == {"approved": True} else "not sent"
+    return script.send_mail() if answer == {"approved": True} else "not sent"
 
 
 TOOLS = [add, count, send_mail]

@@ -58,6 +58,10 @@ async def model(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[
             yield script.THOUGHT_OF
         case "interrupt":
             yield {0: DeltaToolCall(name=script.APPROVED_TOOL, json_args='{"to": "Ada"}', tool_call_id="call-mail")}
+        case "fault":
+            yield {0: DeltaToolCall(name=script.BACKEND_TOOL, json_args='{"a": 0, "b": 0}', tool_call_id="call-fault")}
+        case "cut":
+            yield script.BEFORE_THE_ERROR
         case "error":
             yield script.BEFORE_THE_ERROR
             raise RuntimeError(script.ERROR)
@@ -87,7 +91,7 @@ agent = Agent(
 @agent.tool_plain
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    return a + b
+    return script.add(a, b)
 
 
 @agent.tool
@@ -101,4 +105,4 @@ def count(context: RunContext[StateDeps[Shared]]) -> ToolReturn:
 @agent.tool_plain(requires_approval=True)
 def send_mail(to: str) -> str:
     """Send a mail, once somebody has agreed to it."""
-    return "sent"
+    return script.send_mail()

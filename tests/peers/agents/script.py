@@ -10,12 +10,27 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-FEATURES = ("text", "backend", "two", "handoff", "frontend", "state", "reasoning", "interrupt", "error", "cancel")
+FEATURES = (
+    "text",
+    "backend",
+    "two",
+    "handoff",
+    "frontend",
+    "state",
+    "reasoning",
+    "interrupt",
+    "error",
+    "fault",
+    "cut",
+    "cancel",
+)
 
 TEXT = ["Hello ", "from ", "the ", "other ", "side."]
 SUM = "The sum is 5."
@@ -53,6 +68,26 @@ def feature_of(text: str) -> str:
     """Return the feature that a user asks for."""
     first, _, _ = text.partition(" ")
     return first if first in FEATURES else "many"
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers, as the tool ``add`` of each agent. Raises for two zeros, which the feature ``fault`` sends."""
+    if a == b == 0:
+        raise RuntimeError(ERROR)
+    return a + b
+
+
+def send_mail() -> str:
+    """Note in a file that the mail was sent. Kill the process in the middle, once, if the driver wants that."""
+    store = os.environ.get("PEER_STORE")
+    if store is not None:
+        with Path(f"{store}.sent").open("a") as file:
+            file.write("sent\n")
+        wish = Path(f"{store}.kill")
+        if wish.exists():
+            wish.unlink()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return "sent"
 
 
 class Probe:

@@ -52,6 +52,11 @@ async def reply(messages: list[dict[str, Any]]) -> AsyncIterator[Delta]:
             yield {"content": script.THOUGHT_OF}
         case "interrupt":
             yield call(script.APPROVED_TOOL, f"call-mail-{number}", '{"to": "Ada"}')
+        case "fault":
+            yield call(script.BACKEND_TOOL, f"call-fault-{number}", '{"a": 0, "b": 0}')
+        case "cut":
+            yield {"content": script.BEFORE_THE_ERROR}
+            raise EOFError  # the connection ends
         case "error":
             yield {"content": script.BEFORE_THE_ERROR}
             raise RuntimeError(script.ERROR)
@@ -129,6 +134,9 @@ async def _stream(request: dict[str, Any], send: Any) -> None:
             calls += delta.get("tool_calls", [])
             if is_stream:
                 await chunk(delta)
+    except EOFError:
+        await send({"type": "http.response.body"})
+        return
     except RuntimeError:
         event = json.dumps({"error": {"message": script.ERROR, "type": "server_error", "code": "server_error"}})
         await send({"type": "http.response.body", "body": f"data: {event}\n\n".encode()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any
 
 import script
@@ -27,7 +27,7 @@ class ScriptedModel(BaseLlm):
     ) -> AsyncGenerator[LlmResponse, None]:
         whole: list[types.Part] = []
         text = ""
-        async for delta in scripted_chat.reply(messages_of(llm_request)):
+        async for delta in _until_the_end(scripted_chat.reply(messages_of(llm_request))):
             if "reasoning_content" in delta:
                 part = types.Part(text=delta["reasoning_content"], thought=True)
                 yield LlmResponse(content=types.Content(role="model", parts=[part]), partial=True)
@@ -41,6 +41,14 @@ class ScriptedModel(BaseLlm):
         if text:
             whole.insert(0, types.Part(text=text))
         yield LlmResponse(content=types.Content(role="model", parts=whole), partial=False)
+
+
+async def _until_the_end(deltas: AsyncIterator[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
+    try:
+        async for delta in deltas:
+            yield delta
+    except EOFError:
+        return
 
 
 def messages_of(request: LlmRequest) -> list[dict[str, Any]]:
@@ -63,7 +71,7 @@ def messages_of(request: LlmRequest) -> list[dict[str, Any]]:
 
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    return a + b
+    return script.add(a, b)
 
 
 def count(tool_context: ToolContext) -> str:
@@ -74,7 +82,7 @@ def count(tool_context: ToolContext) -> str:
 
 def send_mail(to: str) -> str:
     """Send a mail, once somebody has agreed to it."""
-    return "sent"
+    return script.send_mail()
 
 
 agent = LlmAgent(

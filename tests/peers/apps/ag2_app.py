@@ -15,7 +15,7 @@ from aguila.frameworks import ag2
 @tool
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    return a + b
+    return script.add(a, b)
 
 
 @tool
@@ -29,7 +29,7 @@ def count(context: Context) -> str:
 async def send_mail(to: str, context: Context) -> str:
     """Send a mail, once somebody has agreed to it."""
     answer = await context.input(f"Send it to {to}?")
-    return "sent" if answer else "not sent"
+    return script.send_mail() if answer else "not sent"
 
 
 config = OpenAIConfig(model="scripted", api_key="key", base_url=script.MODEL_URL, streaming=True, max_retries=0)

@@ -17,7 +17,7 @@ from aguila.frameworks import agno
 
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    return a + b
+    return script.add(a, b)
 
 
 def count(run_context: RunContext) -> str:
@@ -30,7 +30,7 @@ def count(run_context: RunContext) -> str:
 @tool(requires_confirmation=True)
 def send_mail(to: str) -> str:
     """Send a mail, once somebody has agreed to it."""
-    return "sent"
+    return script.send_mail()
 
 
 model = OpenAIChat(id="scripted", base_url=script.MODEL_URL, api_key="key", role_map=None, max_retries=0)

@@ -42,7 +42,7 @@ class Scripted(Flow[State]):
     @listen(ask)
     async def send(self, answer: Any) -> None:
         (call,) = _plain(self.state.messages[-1])["tool_calls"]
-        result = "sent" if json.loads(answer.feedback) == {"approved": True} else "not sent"
+        result = script.send_mail() if json.loads(answer.feedback) == {"approved": True} else "not sent"
         await self.answer(call["id"], result)
         await self.converse()
 
@@ -76,7 +76,7 @@ class Scripted(Flow[State]):
             self.state.count += 1
             return "counted"
         arguments = json.loads(function["arguments"])
-        return str(arguments["a"] + arguments["b"])
+        return str(script.add(arguments["a"], arguments["b"]))
 
 
 def _plain(message: Any) -> Any:

@@ -16,7 +16,7 @@ from aguila.frameworks import llama_index
 
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    return a + b
+    return script.add(a, b)
 
 
 async def count(ctx: Context) -> str:
@@ -30,7 +30,7 @@ async def send_mail(ctx: Context, to: str) -> str:
     """Send a mail, once somebody has agreed to it."""
     question = InputRequiredEvent(prefix=f"Send it to {to}?", to=to)
     answer = await ctx.wait_for_event(HumanResponseEvent, question, waiter_id=f"mail-{to}", requirements={"to": to})
-    return "sent" if answer.response == {"approved": True} else "not sent"
+    return script.send_mail() if answer.response == {"approved": True} else "not sent"
 
 
 llm = OpenAI(model="gpt-4o-mini", api_key="key", api_base=script.MODEL_URL, max_retries=0)

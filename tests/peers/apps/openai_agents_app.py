@@ -156,8 +156,11 @@ class ScriptedModel(Model):
         self, system_instructions: Any, input: Any, *args: Any, **options: Any
     ) -> AsyncIterator[Any]:
         answer = Answer()
-        async for event in reply(input, answer):
-            yield event
+        try:
+            async for event in reply(input, answer):
+                yield event
+        except EOFError:
+            return
         yield answer.end()
 
 
@@ -190,6 +193,13 @@ async def reply(items: list[Any], answer: Answer) -> AsyncIterator[Any]:
         made = answer.call(script.APPROVED_TOOL, "call-mail", '{"to": "Ada"}')
     elif feature == "handoff":
         made = answer.call("transfer_to_billing", "call-handoff", "{}")
+    elif feature == "fault":
+        made = answer.call(script.BACKEND_TOOL, "call-fault", '{"a": 0, "b": 0}')
+    elif feature == "cut":
+        async for event in answer.text([script.BEFORE_THE_ERROR]):
+            yield event
+        await asyncio.sleep(0.05)  # as below
+        raise EOFError
     elif feature == "error":
         async for event in answer.text([script.BEFORE_THE_ERROR]):
             yield event
@@ -221,7 +231,7 @@ def after_the_tool(name: str, output: str) -> str:
 @function_tool
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    return a + b
+    return script.add(a, b)
 
 
 @function_tool
@@ -234,7 +244,7 @@ def count(context: RunContextWrapper[Any]) -> str:
 @function_tool(needs_approval=True)
 def send_mail(to: str) -> str:
     """Send a mail, once somebody has agreed to it."""
-    return "sent"
+    return script.send_mail()
 
 
 model = ScriptedModel()

@@ -17,7 +17,7 @@ from aguila.frameworks import strands
 @tool
 def add(a: int, b: int) -> int:
     """Add two numbers."""
-    return a + b
+    return script.add(a, b)
 
 
 @tool
@@ -30,7 +30,7 @@ def count() -> str:
 def send_mail(to: str, tool_context: ToolContext) -> str:
     """Send a mail, once somebody has agreed to it."""
     answer = tool_context.interrupt("approval", reason={"message": "Send it?", "to": to})
-    return "sent" if answer["response"] == {"approved": True} else "not sent"
+    return script.send_mail() if answer["response"] == {"approved": True} else "not sent"
 
 
 async def counted(context: Any) -> dict[str, Any]:
