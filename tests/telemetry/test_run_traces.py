@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,6 +104,7 @@ async def ran(agent: Any, **options: Any) -> Any:
 # Names
 
 
+DOCUMENT = (Path(__file__).parents[2] / "docs" / "telemetry.md").read_text()
 KNOWN = {
     value
     for module in (gen_ai_attributes, error_attributes, server_attributes)
@@ -124,7 +127,9 @@ async def double(number: int) -> int:
     return 2 * number
 
 
-async def test_every_attribute_has_a_name_of_the_conventions(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_attribute_has_a_name_of_the_conventions_and_is_documented(
+    traces: Traces, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
     await ran(spending)
     with pytest.raises(RunFailed):
@@ -133,6 +138,7 @@ async def test_every_attribute_has_a_name_of_the_conventions(traces: Traces, mon
     assert {name for name in names if not name.startswith("aguila.")} <= KNOWN
     assert {name for name in names if name.startswith("aguila.")} == {"aguila.run.id", "aguila.outcome", "aguila.scope"}
     assert {"error.type", "gen_ai.agent.id", "gen_ai.tool.call.result"} <= names
+    assert {name for name in names if f"`{name.removeprefix('gen_ai.usage.')}`" not in DOCUMENT} == set()
 
 
 async def test_the_span_of_a_run_says_what_ran_how_it_ended_and_what_it_used(traces: Traces) -> None:
@@ -446,3 +452,17 @@ async def test_contents_are_recorded_only_if_that_is_asked_for(traces: Traces, m
     await ran(spending)
     attributes = attributes_of(traces.named("execute_tool double"))
     assert (attributes["gen_ai.tool.call.arguments"], attributes["gen_ai.tool.call.result"]) == ('{"number":4}', "8")
+    attributes = attributes_of(traces.named("invoke_agent default"))
+    assert json.loads(attributes["gen_ai.input.messages"]) == [
+        {"role": "user", "parts": [{"type": "text", "content": "Go."}]}
+    ]
+    asked, answered = json.loads(attributes["gen_ai.output.messages"])
+    ((call,), (response,)) = asked["parts"], answered["parts"]
+    assert (asked["role"], call["type"], call["name"], call["arguments"]) == (
+        "assistant",
+        "tool_call",
+        "double",
+        '{"number":4}',
+    )
+    assert (answered["role"], response["type"], response["id"]) == ("tool", "tool_call_response", call["id"])
+    assert response["response"] == "8"

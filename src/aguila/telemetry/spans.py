@@ -19,9 +19,9 @@ from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, StatusCode, Tracer, TracerProvider
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from aguila.codec import encode
 from aguila.errors import HTTPRejected, RunFailed
-from aguila.protocol import TokenUsage
+from aguila.protocol import Message, TokenUsage
+from aguila.telemetry.contents import encode_content, encode_messages, has_contents
 
 PROVIDER: Final = "aguila"
 """``gen_ai.provider.name``: who makes these spans. The spans of models name their vendors."""
@@ -96,10 +96,10 @@ class Spans:
                 if error is not None:
                     _fail(made, "tool_error")
                 if has_contents():
-                    made.set_attribute("gen_ai.tool.call.result", _as_text(result))
+                    made.set_attribute("gen_ai.tool.call.result", encode_content(result))
 
             if has_contents():
-                made.set_attribute("gen_ai.tool.call.arguments", _as_text(arguments))
+                made.set_attribute("gen_ai.tool.call.arguments", encode_content(arguments))
             yield note
 
     @contextmanager
@@ -181,6 +181,16 @@ class RunSpan:
         earlier = _traceparent.extract({"traceparent": traceparent}, Context())
         self._span.add_link(trace.get_current_span(earlier).get_span_context())
 
+    @property
+    def needs_messages(self) -> bool:
+        """Whether ``set_messages`` has an effect."""
+        return has_contents() and self._span.is_recording()
+
+    def set_messages(self, initial: Sequence[Message], created: Sequence[Message]) -> None:
+        """Set the messages that the run started with, and those that it has created."""
+        self._span.set_attribute("gen_ai.input.messages", encode_messages(initial))
+        self._span.set_attribute("gen_ai.output.messages", encode_messages(created, finish_reason="stop"))
+
     def end(self, outcome: str, usage: Sequence[TokenUsage] = (), error: BaseException | None = None) -> None:
         """End the span with the outcome of the run, its tokens, and the error that made it fail."""
         if self._span.is_recording():
@@ -189,12 +199,6 @@ class RunSpan:
             if outcome in _FAILURES:
                 _fail(self._span, _type_of(error))
         self._span.end()
-
-
-def has_contents() -> bool:
-    """Return whether spans carry arguments, results and messages."""
-    wanted = os.environ.get("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "")
-    return wanted.lower() in ("true", "1", "span_only", "span_and_event")
 
 
 def _attributes(operation: str, thread_id: str, run_id: str) -> dict[str, str | int]:
@@ -243,7 +247,3 @@ def _type_of(error: BaseException | None) -> str:
         return "_OTHER"
     code = error.code if isinstance(error, RunFailed | HTTPRejected) else None
     return type(error).__qualname__ if code is None else code
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else encode(value).decode()

@@ -1,6 +1,7 @@
 """The log format of ``aguila serve``: one line per record, as text or as JSON.
 
-A record may have an ``event`` and ``fields``, which become members of a JSON line.
+A record may have an ``event`` and ``fields``, which become members of a JSON line. A record that is made within a span
+has its ids: a handler formats a record where it is made.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from aguila.codec.logs import escape_text, format_fields
+from aguila.telemetry import trace_fields
 
 
 class JSONFormatter(logging.Formatter):
@@ -24,6 +26,7 @@ class JSONFormatter(logging.Formatter):
             "logger": record.name,
             "message": getattr(record, "event", None) or record.getMessage(),
             **getattr(record, "fields", {}),
+            **trace_fields(),
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
@@ -34,7 +37,7 @@ class JSONFormatter(logging.Formatter):
 
 
 class LineFormatter(logging.Formatter):
-    """Format a record as one line of text, with the thread and run it belongs to.
+    """Format a record as one line of text, with the thread and run it belongs to, and its span.
 
     Line breaks in it are escaped, and the lines of a traceback are indented, so that no text can look like a record.
     """
@@ -47,10 +50,10 @@ class LineFormatter(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the name in logging
         """Format a record. See ``logging.Formatter``."""
         line = escape_text(super().formatMessage(record))
-        if not hasattr(record, "event"):  # the text of an event has them already
-            fields: dict[str, Any] = getattr(record, "fields", {})
-            line += f" {format_fields({name: fields[name] for name in ('thread', 'run') if name in fields})}".rstrip()
-        return line
+        fields: dict[str, Any] = getattr(record, "fields", {})
+        is_event = hasattr(record, "event")  # whose text has its fields already
+        shown = {} if is_event else {name: fields[name] for name in ("thread", "run") if name in fields}
+        return f"{line} {format_fields({**shown, **trace_fields()})}".rstrip()
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name in logging
         """Format an exception. See ``logging.Formatter``."""

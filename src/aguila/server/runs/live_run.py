@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -153,6 +154,8 @@ class LiveRun:
             seconds = self.environment.loop.time() - began
             if outcome != "lost" and self.environment.counts is not None:  # a lost run is counted where it is ended
                 count_end(self.environment.counts, self.agent_name, outcome, self.pump.end_event, seconds)
+            if self.span is not None and self.own is not None and self.span.needs_messages:
+                await self._set_messages(self.span)
             if _log.isEnabledFor(logging.INFO):
                 log_event(_log, logging.INFO, "run ended", outcome=outcome, ms=round(seconds * 1000))
         except asyncio.CancelledError:
@@ -279,6 +282,14 @@ class LiveRun:
         except Exception as error:  # noqa: BLE001 - the run must be closed, and readers can compute the turn
             log_event(_log, logging.ERROR, "the turn of the run could not be computed", error=error)
         return change
+
+    async def _set_messages(self, span: RunSpan) -> None:
+        """Set the messages of the run on its span; not those of a thread that cannot be read any more."""
+        with suppress(StoreError):
+            view = await self.environment.threads.at(self.key.scope, self.key.thread_id, self.key.run_id)
+            initial = view.initial_messages
+            known = {message.id for message in initial}
+            span.set_messages(initial, [one for one in view.conversation.messages if one.id not in known])
 
     # Stopping
 
