@@ -26,6 +26,7 @@ PARTS = [
     "postgres",
     "large",
     "long_threads",
+    "telemetry",
 ]
 RESULTS = Path(__file__).parent / "results.md"
 

@@ -42,6 +42,7 @@ GIVEN: dict[str, tuple[str, Any]] = {
     "langgraph_interrupts": ("", True),
     "page": ("", True),
     "metrics": ("", True),
+    "trace_url": ("https://jaeger.example/trace/{trace_id}", "https://jaeger.example/trace/{trace_id}"),
     "debug": ("", True),
 }
 """A value for each option that an App has itself, as it is written and as it arrives."""

@@ -7,6 +7,7 @@ export type PageOptions = {
   readonly welcome?: string;
   readonly suggestions?: readonly string[];
   readonly login?: string;
+  readonly traceUrl?: string;
 };
 
 export const options = JSON.parse(document.querySelector<HTMLMetaElement>('meta[name="aguila-page"]')?.content ?? "{}") as PageOptions;

@@ -32,7 +32,7 @@ from aguila.server.frontends.copilotkit import CopilotKit
 from aguila.server.frontends.langgraph import LangGraph
 from aguila.server.frontends.metrics import Metrics, MetricsRoute
 from aguila.server.frontends.page.files import PageFiles
-from aguila.server.frontends.page.options import Page
+from aguila.server.frontends.page.options import Page, check_trace_url
 from aguila.server.frontends.tanstack import TanStack
 from aguila.server.http.access import Access, Authenticate, Preflight
 from aguila.server.http.errors import error_response, to_rejected
@@ -87,6 +87,7 @@ class App:
     ``page``: show chat and inspector to browsers that open the root of the app; a ``Page`` sets its title, colours and
     login. None: only if ``aguila serve`` serves the app on a loopback address.
     ``metrics``: answer ``GET /metrics`` for Prometheus, on this machine only; a ``Metrics`` sets who else may read it.
+    ``trace_url``: the address of a trace, with ``{trace_id}``; the inspector links each run to its trace.
     ``debug``: send the texts of exceptions to clients, and fail a run whose replay differs.
     ``handle_signals``: begin the drain on SIGTERM and SIGINT. Without it only ``begin_drain`` and ``close`` do.
     ``warn``: receives a notice of each deviation that was tolerated.
@@ -119,6 +120,7 @@ class App:
         langgraph_interrupts: bool = False,
         page: bool | Page | None = None,
         metrics: bool | Metrics = False,
+        trace_url: str | None = None,
         debug: bool = False,
         handle_signals: bool = True,
         warn: Warn = log_notice,
@@ -154,6 +156,9 @@ class App:
         if not isinstance(metrics, bool | Metrics):
             raise TypeError(f"App(metrics={metrics!r}) is neither True, False nor Metrics(...)")
         self._page_option = page
+        if trace_url is not None:
+            check_trace_url(trace_url)
+        self._trace_url = trace_url
         self.store = _make_store(store, timing.store_patience)
         self._warns_of_memory = store is None
         self._capabilities = self._derive_capabilities(capabilities, has_names=isinstance(agent, Mapping))
@@ -206,7 +211,9 @@ class App:
 
     def _add_page(self) -> None:
         options = self._page_option if isinstance(self._page_option, Page) else None
-        self.page = PageFiles(allows_anonymous=self._access.grants_ownership, options=options)
+        self.page = PageFiles(
+            allows_anonymous=self._access.grants_ownership, options=options, trace_url=self._trace_url
+        )
         self.add_front_end(self.page)
 
     def add_front_end(self, front_end: FrontEnd) -> None:

@@ -15,7 +15,11 @@ from chat_page import ChatPage
 from inspector_page import InspectedThread, InspectorPage, check_time_travel
 from playwright.sync_api import expect
 from processes.commands import aguila_serve
+from serving import run_input
 from stores.long_run import RUN, THREAD, long_run, store_events
+from tracing import tracing
+
+from aguila import App
 
 OpenPage = Callable[..., ChatPage]
 
@@ -127,3 +131,18 @@ def test_axe_finds_nothing(thread: InspectedThread) -> None:
         expect(one.page.get_by_role("region", name="Run s")).to_be_visible()
         assert axe_findings(one.page) == [], scheme
         one.page.get_by_role("button", name="Back to the run").click()
+
+
+def test_a_traced_run_is_linked_to_its_trace(serve: Callable[[Any], str], open_page: OpenPage) -> None:
+    async def agent(run: Any) -> Any:
+        yield "Hello"
+
+    with tracing():
+        url = serve(App(agent, store=":memory:", page=True, trace_url="/jaeger/{trace_id}"))
+        httpx2.post(url, json=run_input("t", "r"), trust_env=False).raise_for_status()
+        other = serve(App(agent, store=":memory:", page=True))
+        httpx2.post(other, json=run_input("t", "r"), trust_env=False).raise_for_status()
+    link = InspectorPage(open_page(url).page, f"{url}/#/inspect/t/r").page.get_by_role("link", name="trace ")
+    expect(link).to_have_attribute("href", re.compile("^/jaeger/[0-9a-f]{32}$"))
+    without = InspectorPage(open_page(other).page, f"{other}/#/inspect/t/r").page
+    expect(without.get_by_role("button", name="Copy the trace id")).to_be_visible()

@@ -114,6 +114,20 @@ def test_options_that_the_page_cannot_show_are_refused(options: dict[str, Any], 
         Page(**options)
 
 
+@pytest.mark.parametrize("address", ["https://jaeger.example/trace/{trace_id}?a=b", "/jaeger/{trace_id}"])
+def test_the_page_knows_the_address_of_traces(assets: Path, address: str) -> None:
+    with serving(App(agent, page=True, trace_url=address)) as server:
+        text = httpx2.get(server.url, headers=HTML, trust_env=False).text
+    (content,) = re.findall(r'<meta name="aguila-page" content="([^"]*)" />', text)
+    assert json.loads(html.unescape(content)) == {"traceUrl": address}
+
+
+@pytest.mark.parametrize("address", ["https://jaeger.example/trace", "javascript:alert('{trace_id}')", "", 5])
+def test_an_address_that_is_not_of_a_trace_is_refused(address: Any) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"App(trace_url={address!r}) is not the address of a trace")):
+        App(agent, trace_url=address)
+
+
 def test_anything_else_than_a_page_is_refused() -> None:
     wrong: Any = "yes"
     with pytest.raises(TypeError, match="neither True, False, None nor a Page"):

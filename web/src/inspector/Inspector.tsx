@@ -6,7 +6,8 @@ import { Icon } from "../Icon";
 import { ApiError, getRecording, getRunInput, getThread, listThreads, runEvents, token } from "../protocol/api";
 import { formatAge } from "../chat/format";
 import { readBatches } from "../protocol/stream";
-import type { Finding, Message, RunRecord, StoredEvent, ThreadSummary } from "../protocol/types";
+import type { Finding, Json, Message, RunRecord, StoredEvent, ThreadSummary } from "../protocol/types";
+import { options } from "../options";
 import { onRefresh } from "../refresh";
 import { hrefOf, navigate } from "../router";
 import { Compare } from "./Compare";
@@ -509,6 +510,7 @@ function RunBar({ view, record, others, compared, cursor, shown }: RunBarProps) 
           </span>
         )}
       </div>
+      <Trace view={view} />
       {outcome !== "" && <span class={`tag ${outcome}`}>{outcome}</span>}
       {status !== "" && (
         <span class={`tag ${view.status.value}`} role="status">
@@ -562,6 +564,31 @@ function RunBar({ view, record, others, compared, cursor, shown }: RunBarProps) 
       </details>
     </div>
   );
+}
+
+/** The trace of a run that its server traced: a link if the app has the address of traces, else a button to copy its id. */
+function Trace({ view }: { view: RunView }) {
+  const id = traceIdOf(view);
+  if (id === null) return null;
+  const address = options.traceUrl?.replaceAll("{trace_id}", id);
+  const name = `trace ${id.slice(0, 8)}…`;
+  if (address === undefined) {
+    return (
+      <CopyButton text={() => id} label={`Copy the trace id ${id}`}>
+        {name}
+      </CopyButton>
+    );
+  }
+  return (
+    <a href={address} target="_blank" rel="noreferrer" title={id}>
+      {name}
+    </a>
+  );
+}
+
+function traceIdOf(view: RunView): string | null {
+  const own = view.model.events[0]?.event.metadata?.aguila as { traceparent?: Json } | undefined;
+  return /^[0-9a-f]{2}-([0-9a-f]{32})-/.exec(String(own?.traceparent))?.[1] ?? null;
 }
 
 function outcomeOf(view: RunView): string {

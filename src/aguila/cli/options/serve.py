@@ -29,6 +29,7 @@ APP_OPTIONS: Final = {
     "langgraph_interrupts": "langgraph_interrupts",
     "page": "page",
     "metrics": "metrics",
+    "trace_url": "trace_url",
     "debug": "debug",
 }
 """The options that set an option of ``App``, and which one."""
@@ -225,6 +226,14 @@ def serve(
             _FRONT_ENDS,
             "Serve the page with chat and inspector. Default: only on a loopback address.",
             "--page/--no-page",
+        ),
+    ] = None,
+    trace_url: Annotated[
+        str | None,
+        _option(
+            _FRONT_ENDS,
+            "Link runs in the inspector to their traces: https://jaeger.example/trace/{trace_id}",
+            metavar="URL",
         ),
     ] = None,
     open: Annotated[bool, _flag(_FRONT_ENDS, "Open the page in the browser.", "--open")] = False,  # noqa: A002

@@ -63,9 +63,17 @@ _NOT_BUILT_HTML: Final = """<!doctype html>
 class PageFiles(FrontEnd):
     """The built files of the page. A build that ends while the app runs is found by the next request."""
 
-    def __init__(self, folder: Path = ASSETS, *, allows_anonymous: bool = True, options: Page | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path = ASSETS,
+        *,
+        allows_anonymous: bool = True,
+        options: Page | None = None,
+        trace_url: str | None = None,
+    ) -> None:
         self._folder = folder
         self._options = Page() if options is None else options
+        self._trace_url = trace_url
         self._allows_anonymous = allows_anonymous  # if not, the page omits requests that would be refused
         self._bodies: dict[str, tuple[bytes, bytes]] = {}
         self._logo: str | None = None
@@ -130,6 +138,7 @@ class PageFiles(FrontEnd):
             "welcome": options.welcome,
             "suggestions": list(options.suggestions) or None,
             "login": options.login,
+            "traceUrl": self._trace_url,
         }
         given = encode({name: value for name, value in values.items() if value is not None}).decode()
         return _OPTIONS.replace("{}", html.escape(given))

@@ -13,6 +13,7 @@ import msgspec
 
 _COLOUR: Final = re.compile(r"#(?:[0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
 _MAX_SUGGESTIONS: Final = 12
+TRACE_ID: Final = "{trace_id}"
 LOGO_TYPES: Final = (".svg", ".png", ".jpg", ".jpeg", ".webp", ".gif")
 
 
@@ -75,6 +76,16 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
             )
         if not file.is_file():
             raise ValueError(f"Page(logo={str(file)!r}) does not exist")
+
+
+def check_trace_url(template: Any) -> None:
+    """Raise ``ValueError`` for a template that is not the address of a trace."""
+    filled: Any = template.replace(TRACE_ID, "0") if isinstance(template, str) else None
+    if filled == template or not (_is_path(filled) or _is_web_address(filled)):
+        raise ValueError(
+            f"App(trace_url={template!r}) is not the address of a trace; use one with {TRACE_ID}, such as "
+            f"'https://jaeger.example/trace/{TRACE_ID}'"
+        )
 
 
 def _is_path(text: Any) -> bool:
