@@ -172,12 +172,12 @@ def test_an_option_beside_for_wins(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 OPTIONS = """target host port workers reload json_logs debug store history busy drain keep_seconds allowed_host
 cors_origin header upstream_header copilotkit copilotkit_path langgraph_interrupts page open front_end log_level
-forwarded_allow_ips model instructions mcp tools config"""
+forwarded_allow_ips model instructions mcp tools config trace_url"""
 
 
-def test_the_command_has_29_options() -> None:
+def test_the_command_has_30_options() -> None:
     options = [name for name in inspect.signature(serve_command).parameters if name != "context"]
-    assert (sorted(options), len(options)) == (sorted(OPTIONS.split()), 29)
+    assert (sorted(options), len(options)) == (sorted(OPTIONS.split()), 30)
 
 
 @pytest.mark.parametrize("option", REMOVED)

@@ -232,7 +232,7 @@ def serve(
         str | None,
         _option(
             _FRONT_ENDS,
-            "Link runs in the inspector to their traces: https://jaeger.example/trace/{trace_id}",
+            "Link runs in the inspector to traces at this address, which contains {trace_id}.",
             metavar="URL",
         ),
     ] = None,
