@@ -175,9 +175,9 @@ cors_origin header upstream_header copilotkit copilotkit_path langgraph_interrup
 forwarded_allow_ips model instructions mcp tools config trace_url"""
 
 
-def test_the_command_has_30_options() -> None:
+def test_the_command_has_31_options() -> None:
     options = [name for name in inspect.signature(serve_command).parameters if name != "context"]
-    assert (sorted(options), len(options)) == (sorted(OPTIONS.split()), 30)
+    assert (sorted(options), len(options)) == (sorted(OPTIONS.split()), 31)
 
 
 @pytest.mark.parametrize("option", REMOVED)

@@ -39,7 +39,7 @@ def in_toml(option: str) -> str:
 
 
 def test_every_option_shows_its_variable_in_the_help() -> None:
-    assert len(PARAMS) == 29
+    assert len(PARAMS) == 30
     shown = CliRunner().invoke(commands, ["serve", "--help"], env={"COLUMNS": "250"}).output
     for param in PARAMS.values():
         assert f"[env var: {variable_of(param)}]" in shown
