@@ -172,7 +172,7 @@ def test_an_option_beside_for_wins(folder: Path, monkeypatch: pytest.MonkeyPatch
 
 OPTIONS = """target host port workers reload json_logs debug store history busy drain keep_seconds allowed_host
 cors_origin header upstream_header copilotkit copilotkit_path langgraph_interrupts page open front_end log_level
-forwarded_allow_ips model instructions mcp tools config trace_url"""
+forwarded_allow_ips model instructions mcp tools config trace_url metrics"""
 
 
 def test_the_command_has_31_options() -> None:
