@@ -323,6 +323,24 @@ async def test_spans_of_a_cancelled_generator_end_with_the_run(
     assert "Failed to detach context" not in caplog.text
 
 
+async def test_a_span_ends_if_its_generator_is_left_and_closed_in_another_task(
+    traces: Traces, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def agent(run: Any) -> AsyncIterator[str]:
+        async def search() -> AsyncIterator[str]:
+            with run.span("search"):
+                yield "one"
+                yield "two"
+
+        found = search()
+        yield await anext(found)
+        await asyncio.create_task(found.aclose())  # what Python does with a generator that a loop has left
+
+    await ran(agent)
+    assert parent_of(traces.named("search")) == traces.named("invoke_agent default").context.span_id
+    assert "detach" not in caplog.text
+
+
 async def test_spans_of_branches_are_children_of_the_run(traces: Traces) -> None:
     async def work(run: Any, name: str) -> None:
         with run.span(f"book {name}"):

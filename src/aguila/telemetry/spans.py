@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
@@ -112,7 +112,7 @@ class Spans:
     def _current(self, name: str, attributes: Mapping[str, Any]) -> Generator[Span]:
         made = self._tracer.start_span(name, attributes=attributes)
         try:
-            with self.use(trace.set_span_in_context(made)):
+            with _use(trace.set_span_in_context(made)):
                 yield made
         except Exception as error:  # a question or a cancellation is none
             _fail(made, _type_of(error))
@@ -126,14 +126,9 @@ class Spans:
         """See ``aguila.telemetry.current_context``."""
         return contexts.get_current()
 
-    @contextmanager
-    def use(self, context: Context) -> Generator[None]:
+    def use(self, context: Context) -> AbstractContextManager[None]:
         """See ``aguila.telemetry.use_context``."""
-        token = contexts.attach(context)
-        try:
-            yield
-        finally:
-            contexts.detach(token)
+        return _use(context)
 
     def current_ids(self) -> dict[str, str]:
         """See ``aguila.telemetry.trace_fields``."""
@@ -170,11 +165,8 @@ class RunSpan:
         """Return headers with the trace context. Within, spans of the transport are children of this one."""
         sent = dict(headers)
         propagate.inject(sent, self._context)
-        token = contexts.attach(self._context)
-        try:
+        with _use(self._context):
             yield sent
-        finally:
-            contexts.detach(token)
 
     def link(self, traceparent: str) -> None:
         """Link this run to an earlier one, whose span is given as a ``traceparent``."""
@@ -199,6 +191,22 @@ class RunSpan:
             if outcome in _FAILURES:
                 _fail(self._span, _type_of(error))
         self._span.end()
+
+
+@contextmanager
+def _use(context: Context) -> Generator[None]:
+    """Enter a context for a while.
+
+    A generator that was left is closed in another task, where its context may not be current. There is nothing to undo
+    then, and OpenTelemetry would log an error if it was told to.
+    """
+    before = contexts.get_current()
+    contexts.attach(context)
+    try:
+        yield
+    finally:
+        if contexts.get_current() is context:
+            contexts.attach(before)
 
 
 def _attributes(operation: str, thread_id: str, run_id: str) -> dict[str, str | int]:
