@@ -1,129 +1,151 @@
-"""What traces cost: the CPU per event of runs that are traced, next to the same runs without a tracer provider.
+"""What traces cost: the CPU per event of a server whose runs are traced, next to one without a tracer provider.
 
-All run in this process and take turns, since a shared machine changes its speed more than traces do. A run is 80
-tokens, each after a turn of the event loop, in a span of their own, to a client that reads them through ASGI.
+A run is 80 tokens, each after a turn of the event loop, in a span of their own. The servers take turns, since a shared
+machine changes its speed more than traces do. Each says how much CPU it has used: the client is in this process.
+``python -m benchmarks.telemetry KIND PORT`` is a server.
 """
 
 from __future__ import annotations
 
 import asyncio
-import gc
+import http.client
 import json
+import socket
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
-from unittest.mock import patch
-
-from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 
 TOKENS = 80
-RUNS = 40
-ROUNDS = 25
+RUNS = 5
+"""Runs of a turn: it ends before the scheduler gives the core to another process."""
+ROUNDS = 250
 BASE = "no provider"
 MOST = {"a provider that records nothing": 5, "a provider that records": 15}
+HERE = Path(__file__).parent.parent
 
 
-class Dropping(SpanExporter):
-    """Takes the spans from the queue of the SDK, as an exporter does that is slower."""
-
-    def export(self, spans: Sequence[Any]) -> SpanExportResult:
-        return SpanExportResult.SUCCESS
+# The servers
 
 
-def providers() -> dict[str, Any]:
-    recording = TracerProvider(shutdown_on_exit=False)
-    recording.add_span_processor(BatchSpanProcessor(Dropping()))
-    return dict(zip((BASE, *MOST), (None, trace.NoOpTracerProvider(), recording), strict=True))
+def serve(kind: str, port: int) -> None:
+    import uvicorn
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+    from aguila import App
+
+    class Dropping(SpanExporter):
+        """Takes the spans from the queue of the SDK. What an exporter does with them is its own cost."""
+
+        def export(self, spans: Sequence[Any]) -> SpanExportResult:
+            return SpanExportResult.SUCCESS
+
+    if kind == "a provider that records nothing":
+        trace.set_tracer_provider(trace.NoOpTracerProvider())
+    elif kind == "a provider that records":
+        provider = TracerProvider()
+        provider.add_span_processor(BatchSpanProcessor(Dropping()))
+        trace.set_tracer_provider(provider)
+
+    async def agent(run: Any) -> AsyncIterator[str]:
+        with run.span("answer"):
+            for number in range(TOKENS):
+                yield f"word{number} "
+                await asyncio.sleep(0)
+
+    app = App(agent, store=":memory:")
+
+    async def with_clock(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] != "/cpu":
+            await app(scope, receive, send)
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": str(time.process_time()).encode()})
+
+    uvicorn.run(with_clock, host="127.0.0.1", port=port, log_level="error", access_log=False, timeout_keep_alive=60)
+
+
+class Server:
+    """A connection to a server that is up."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self._count = 0
+
+    def cpu(self) -> float:
+        """Return the seconds of CPU that the server has used."""
+        self._connection.request("GET", "/cpu")
+        return float(self._connection.getresponse().read())
+
+    def run(self) -> None:
+        self._count += 1
+        name = f"run{self._count}"
+        messages = [{"id": "m", "role": "user", "content": "Go."}]
+        body = json.dumps({"threadId": name, "runId": name, "messages": messages, "protocolVersion": "1.1"})
+        headers = {
+            "content-type": "application/json",
+            "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+        }
+        self._connection.request("POST", "/", body, headers)
+        assert b"RUN_FINISHED" in self._connection.getresponse().read()
 
 
 @contextmanager
-def provided(provider: Any) -> Generator[None]:
-    """Give the process this provider for a while. ``set_tracer_provider`` is for good."""
-    if provider is None:
-        yield
-        return
-    with patch.object(trace, "get_tracer_provider", lambda: provider):
-        yield
+def server(kind: str) -> Generator[Server]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "-m", "benchmarks.telemetry", kind, str(port)], cwd=HERE)
+    try:
+        deadline = time.monotonic() + 20
+        while True:
+            try:
+                Server(port).cpu()
+                break
+            except OSError:
+                if time.monotonic() > deadline or process.poll() is not None:
+                    raise RuntimeError(f"the server with {kind} did not start") from None
+                time.sleep(0.05)
+        yield Server(port)
+    finally:
+        process.kill()
+        process.wait()
 
 
-async def agent(run: Any) -> AsyncIterator[str]:
-    with run.span("answer"):
-        for number in range(TOKENS):
-            yield f"word{number} "
-            await asyncio.sleep(0)
+# The measurement
 
 
-class Reading:
-    """Posts runs to an app and reads them."""
-
-    def __init__(self) -> None:
-        from aguila import App
-
-        self.app = App(agent, store=":memory:")
-        self._count = 0
-
-    async def post(self) -> None:
-        self._count += 1
-        name = f"run{self._count}"
-        message = {"id": "m", "role": "user", "content": "Go."}
-        sent = {"threadId": name, "runId": name, "messages": [message], "protocolVersion": "1.1"}
-        received = [{"type": "http.request", "body": json.dumps(sent).encode(), "more_body": False}]
-
-        async def receive() -> Any:
-            return received.pop() if received else await asyncio.Event().wait()
-
-        async def send(message: Any) -> None:
-            pass
-
-        headers = [
-            (b"host", b"localhost"),
-            (b"content-type", b"application/json"),
-            (b"traceparent", b"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"),
-        ]
-        scope = {"type": "http", "client": None, "method": "POST", "path": "/", "raw_path": b"/", "headers": headers}
-        await self.app({**scope, "query_string": b"", "root_path": ""}, receive, send)
-
-
-async def measure() -> dict[str, list[float]]:
-    """Return the CPU seconds of each round by provider."""
-    given = providers()
-    readings: dict[str, Reading] = {}
-    for name, provider in given.items():
-        with provided(provider):
-            readings[name] = Reading()
-            await readings[name].post()  # the app starts, and decides whether it traces
-    spent: dict[str, list[float]] = {name: [] for name in given}
-    for turn in range(ROUNDS + 1):
-        order = [*given][turn % 3 :] + [*given][: turn % 3]
-        for name in order:
-            with provided(given[name]):
-                gc.collect()
-                began = time.process_time()
+def measure() -> dict[str, list[float]]:
+    """Return the CPU seconds of each turn by server."""
+    with ExitStack() as stack:
+        servers = {kind: stack.enter_context(server(kind)) for kind in (BASE, *MOST)}
+        spent: dict[str, list[float]] = {kind: [] for kind in servers}
+        for turn in range(ROUNDS):
+            order = [*servers][turn % 3 :] + [*servers][: turn % 3]
+            for kind in order:
+                one = servers[kind]
+                began = one.cpu()
                 for _ in range(RUNS):
-                    await readings[name].post()
-                spent[name].append(time.process_time() - began)
-    for reading in readings.values():
-        await reading.app.close()
-    return {name: rounds[1:] for name, rounds in spent.items()}  # the first warms up
+                    one.run()
+                spent[kind].append(one.cpu() - began)
+        return {kind: turns[10:] for kind, turns in spent.items()}  # the first ones warm up
 
 
 def rows() -> Generator[dict[str, Any]]:
-    spent = asyncio.run(measure())
-    base = spent[BASE]
-    yield {
-        "name": "traces: CPU per event without a provider",
-        "value": statistics.median(base) / RUNS / TOKENS * 1e6,
-        "unit": "us",
-    }
-    for name, most in MOST.items():
-        more = [own / other - 1 for own, other in zip(spent[name], base, strict=True)]
-        yield {
-            "name": f"traces: CPU per event, more with {name}",
-            "value": statistics.median(more) * 100,
-            "unit": "%",
-            "most": most,
-        }
+    # The fastest turns but few: those that no other process has disturbed.
+    spent = {kind: statistics.quantiles(turns, n=10)[1] for kind, turns in measure().items()}
+    per_event = spent[BASE] / RUNS / TOKENS * 1e6
+    yield {"name": "traces: CPU per event without a provider", "value": per_event, "unit": "us"}
+    for kind, most in MOST.items():
+        more = (spent[kind] / spent[BASE] - 1) * 100
+        yield {"name": f"traces: CPU per event, more with {kind}", "value": more, "unit": "%", "most": most}
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -21,6 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from aguila.errors import HTTPRejected, RunFailed
 from aguila.protocol import Message, TokenUsage
+from aguila.telemetry import NoteResult
 from aguila.telemetry.contents import encode_content, encode_messages, has_contents
 
 PROVIDER: Final = "aguila"
@@ -82,7 +83,7 @@ class Spans:
     # Work
 
     @contextmanager
-    def of_tool(self, name: str, call_id: str, arguments: Mapping[str, Any]) -> Generator[Any]:
+    def of_tool(self, name: str, call_id: str, arguments: Mapping[str, Any]) -> Generator[NoteResult]:
         """See ``aguila.telemetry.tool_span``."""
         attributes = {
             "gen_ai.operation.name": "execute_tool",
@@ -90,35 +91,22 @@ class Spans:
             "gen_ai.tool.type": "function",
             "gen_ai.tool.call.id": call_id,
         }
-        with self._current(f"execute_tool {name}", attributes) as made:
+        if has_contents():
+            attributes["gen_ai.tool.call.arguments"] = encode_content(arguments)
+        made = self._tracer.start_span(f"execute_tool {name}", attributes=attributes)
 
-            def note(result: Any, error: str | None) -> None:
-                if error is not None:
-                    _fail(made, "tool_error")
-                if has_contents():
-                    made.set_attribute("gen_ai.tool.call.result", encode_content(result))
-
+        def note(result: Any, error: str | None) -> None:
+            if error is not None:
+                _fail(made, "tool_error")
             if has_contents():
-                made.set_attribute("gen_ai.tool.call.arguments", encode_content(arguments))
+                made.set_attribute("gen_ai.tool.call.result", encode_content(result))
+
+        with _Work(made):
             yield note
 
-    @contextmanager
-    def of_work(self, name: str, attributes: Mapping[str, Any]) -> Generator[None]:
+    def of_work(self, name: str, attributes: Mapping[str, Any]) -> AbstractContextManager[None]:
         """See ``aguila.telemetry.span``."""
-        with self._current(name, attributes):
-            yield
-
-    @contextmanager
-    def _current(self, name: str, attributes: Mapping[str, Any]) -> Generator[Span]:
-        made = self._tracer.start_span(name, attributes=attributes)
-        try:
-            with _use(trace.set_span_in_context(made)):
-                yield made
-        except Exception as error:  # a question or a cancellation is none
-            _fail(made, _type_of(error))
-            raise
-        finally:
-            made.end()
+        return _Work(self._tracer.start_span(name, attributes=attributes))
 
     # Contexts
 
@@ -128,7 +116,7 @@ class Spans:
 
     def use(self, context: Context) -> AbstractContextManager[None]:
         """See ``aguila.telemetry.use_context``."""
-        return _use(context)
+        return _Entered(context)
 
     def current_ids(self) -> dict[str, str]:
         """See ``aguila.telemetry.trace_fields``."""
@@ -152,9 +140,8 @@ class RunSpan:
         """The span as a ``traceparent`` header; None if it is not recorded."""
         if not self._span.is_recording():
             return None
-        carrier: dict[str, str] = {}
-        _traceparent.inject(carrier, self._context)
-        return carrier["traceparent"]
+        own = self._span.get_span_context()
+        return f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
 
     def enter(self) -> None:
         """Make the spans of the current task, and of all tasks and threads that it starts, children of this one."""
@@ -165,7 +152,7 @@ class RunSpan:
         """Return headers with the trace context. Within, spans of the transport are children of this one."""
         sent = dict(headers)
         propagate.inject(sent, self._context)
-        with _use(self._context):
+        with _Entered(self._context):
             yield sent
 
     def link(self, traceparent: str) -> None:
@@ -186,27 +173,43 @@ class RunSpan:
     def end(self, outcome: str, usage: Sequence[TokenUsage] = (), error: BaseException | None = None) -> None:
         """End the span with the outcome of the run, its tokens, and the error that made it fail."""
         if self._span.is_recording():
-            self._span.set_attribute("aguila.outcome", outcome)
-            self._span.set_attributes(_counts(usage))
+            self._span.set_attributes({"aguila.outcome": outcome, **_counts(usage)})
             if outcome in _FAILURES:
                 _fail(self._span, _type_of(error))
         self._span.end()
 
 
-@contextmanager
-def _use(context: Context) -> Generator[None]:
-    """Enter a context for a while.
+class _Entered(AbstractContextManager[None]):
+    """A context that is entered for a while.
 
     A generator that was left is closed in another task, where its context may not be current. There is nothing to undo
     then, and OpenTelemetry would log an error if it was told to.
     """
-    before = contexts.get_current()
-    contexts.attach(context)
-    try:
-        yield
-    finally:
-        if contexts.get_current() is context:
-            contexts.attach(before)
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._before = contexts.get_current()
+        contexts.attach(self._context)
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if contexts.get_current() is self._context:
+            contexts.attach(self._before)
+
+
+class _Work(_Entered):
+    """A span around a piece of work. An exception is its error, but not a question or a cancellation."""
+
+    def __init__(self, span: Span) -> None:
+        super().__init__(trace.set_span_in_context(span))
+        self._span = span
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, Exception):
+            _fail(self._span, _type_of(error))
+        super().__exit__(kind, error, traceback)
+        self._span.end()
 
 
 def _attributes(operation: str, thread_id: str, run_id: str) -> dict[str, str | int]:
