@@ -15,6 +15,7 @@ from opentelemetry import propagate
 from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
+from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
@@ -259,6 +260,32 @@ async def test_a_tool_of_the_client_is_a_span_of_the_client(traces: Traces) -> N
             await client.thread(tools=[locate]).run("Go.")
     span = traces.named("execute_tool locate")
     assert parent_of(span) == traces.named("page").context.span_id
+
+
+class Place(BaseModel):
+    """A value that ``encode`` does not take."""
+
+    city: str
+
+
+async def test_a_tool_of_the_client_is_recorded_with_the_arguments_that_were_sent(
+    traces: Traces, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @tool
+    def locate(place: Place) -> str:
+        """Say where a place is."""
+        return f"here: {place.city}"
+
+    async def agent(run: Any) -> None:
+        if run.messages[-1].role == "user":
+            await run.tool_call("locate", {"place": {"city": "Rome"}})
+
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", "true")
+    async with App(agent, store=":memory:") as app, client_of(app) as client:
+        await client.thread(tools=[locate]).run("Go.")
+    attributes = attributes_of(traces.named("execute_tool locate"))
+    assert json.loads(attributes["gen_ai.tool.call.arguments"]) == {"place": {"city": "Rome"}}
+    assert attributes["gen_ai.tool.call.result"] == "here: Rome"
 
 
 # Contexts

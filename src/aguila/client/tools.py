@@ -43,7 +43,7 @@ def plan_call(tools: Toolbox, call: ToolCall, message_id: str, confirm: Confirm 
         arguments = found.bind(call.function.arguments)
     except ToolError as error:
         return PlannedCall(call.id, message_id, problem=str(error))
-    planned = PlannedCall(call.id, message_id, tool=found, arguments=arguments)
+    planned = PlannedCall(call.id, message_id, tool=found, arguments=arguments, sent=call.function.arguments)
     needs_consent = found.confirm is True
     if found.confirm is None:
         try:
@@ -71,12 +71,15 @@ class PlannedCall:
         *,
         tool: FunctionTool[..., Any] | None = None,
         arguments: dict[str, Any] | None = None,
+        sent: str = "",
         problem: str | None = None,
     ) -> None:
+        """``sent`` are the arguments as the agent sent them."""
         self.call_id = call_id
         self.message_id = message_id
         self.tool = tool
         self.arguments = arguments or {}
+        self._sent = sent
         self.problem = problem
         self.confirm: Confirm | None = None
         self.outcome: Future[ToolMessage] = Future()
@@ -95,7 +98,7 @@ class PlannedCall:
         """Set the outcome if the call in this context raises. ``CancelledError`` and the like are raised again."""
         assert self.tool is not None  # noqa: S101
         try:
-            with tool_span(self.tool.name, self.call_id, self.arguments) as note_result:
+            with tool_span(self.tool.name, self.call_id, self._sent) as note_result:
                 yield
                 if self.outcome.done() and not self.outcome.cancelled():
                     answer = self.outcome.result()

@@ -27,10 +27,11 @@ def load_spans() -> Spans | None:
     return find_spans()
 
 
-def tool_span(name: str, call_id: str, arguments: Mapping[str, Any]) -> AbstractContextManager[NoteResult]:
+def tool_span(name: str, call_id: str, arguments: Mapping[str, Any] | str) -> AbstractContextManager[NoteResult]:
     """Make the span ``execute_tool`` of the work within. Pass the result of the tool to what this returns.
 
-    An exception that leaves the work is its error, unless it asks the user or cancels.
+    ``arguments`` are JSON, as a value or as text. An exception that leaves the work is its error, unless it asks the
+    user or cancels.
     """
     spans = load_spans()
     return nullcontext(_ignore) if spans is None else spans.of_tool(name, call_id, arguments)

@@ -83,7 +83,7 @@ class Spans:
     # Work
 
     @contextmanager
-    def of_tool(self, name: str, call_id: str, arguments: Mapping[str, Any]) -> Generator[NoteResult]:
+    def of_tool(self, name: str, call_id: str, arguments: Mapping[str, Any] | str) -> Generator[NoteResult]:
         """See ``aguila.telemetry.tool_span``."""
         attributes = {
             "gen_ai.operation.name": "execute_tool",
