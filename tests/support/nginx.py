@@ -86,16 +86,15 @@ def nginx(http: str, files: dict[str, str] | None = None) -> Generator[str]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def proxy(upstream: str, lines: str = "", server: str = "") -> str:
-    """Return an ``http`` block that passes all requests on to a server.
+def proxy(upstream: str, lines: str = "", path: str = "/") -> str:
+    """Return an ``http`` block that passes all requests below a path on to a server.
 
-    ``upstream`` is its URL. ``lines`` are added to the location, ``server`` to the server.
+    ``upstream`` is its URL. ``lines`` are added to the location.
     """
     return f"""
     server {{
         listen PORT;
-        {server}
-        location / {{
+        location {path} {{
             proxy_pass {upstream};
             {lines}
         }}
