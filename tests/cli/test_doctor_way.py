@@ -174,8 +174,10 @@ def test_credentials_are_sent() -> None:
 
 
 def test_addresses_without_a_server_of_ours(server: Server) -> None:
-    with nginx("server { listen PORT; location /old { return 301 https://new.example/; } }") as url:
+    locations = "location /old { return 301 https://new.example/; } location /page { return 200 welcome; }"
+    with nginx(f"server {{ listen PORT; {locations} }}") as url:
         assert_finds(url, "server", "check the URL")
+        assert_finds(f"{url}/page", "server", "check the URL")
         assert_finds(f"{url}/old", "server", "use the URL that it redirects to")
     assert_finds(url, "server", "start the server")  # nothing listens there any more
     with nginx(proxy(f"http://127.0.0.1:{free_port()}")) as url:

@@ -11,7 +11,7 @@ from http.client import HTTPResponse
 from typing import Final
 from urllib.parse import urlsplit
 
-_PATIENCE: Final = 30.0
+PATIENCE: Final = 30.0
 """Seconds for a connection, and for an answer."""
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
 MAX_ERROR: Final = 64 * 1024
@@ -39,7 +39,7 @@ class Connection:
         return f"{self.scheme}://{self.host}{self.path}"
 
     def request(
-        self, method: str, path: str, headers: Mapping[str, str] | None = None, *, timeout: float = _PATIENCE
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, *, timeout: float = PATIENCE
     ) -> HTTPResponse:
         """Send a request to a path below the URL; return the head of its response. Its body can be read.
 
@@ -56,7 +56,7 @@ class Connection:
         A server or proxy that accepts the size answers with 100. Raises ``OSError``.
         """
         announced = {"Content-Type": "application/octet-stream", "Content-Length": str(size), "Expect": "100-continue"}
-        with closing(self._connect(_PATIENCE)) as connection:
+        with closing(self._connect(PATIENCE)) as connection:
             connection.putrequest("POST", self.path + path)
             for name, value in {**self._headers, **announced, "Connection": "close"}.items():
                 connection.putheader(name, value)
@@ -71,7 +71,7 @@ class Connection:
         context = ssl.create_default_context()
         context.set_alpn_protocols(["h2", "http/1.1"])
         with (
-            socket.create_connection((self.name, self._port or 443), _PATIENCE) as plain,
+            socket.create_connection((self.name, self._port or 443), PATIENCE) as plain,
             context.wrap_socket(plain, server_hostname=self.name) as secure,
         ):
             return secure.selected_alpn_protocol()

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from aguila.cli.doctor.checks import Check
-from aguila.cli.doctor.connection import MAX_ERROR, Connection
+from aguila.cli.doctor.connection import MAX_ERROR, PATIENCE, Connection
 from aguila.codec.sse import Frame, SSEParser
 from aguila.errors import DecodeError
 from aguila.server.http.openapi.documents import ErrorDocument, Problem
@@ -20,8 +20,6 @@ from aguila.server.http.probe import Probe
 
 _FOREIGN: Final = "https://doctor.invalid"
 """The origin of a page that no server lists, unless it lists all."""
-_MAX_WAIT: Final = 300.0
-"""Seconds for which an event is awaited: a proxy that buffers sends it after the silence."""
 _MAX_SKEW: Final = 5.0
 """Seconds by which clocks may differ."""
 _FAILURES: Final = (OSError, HTTPException)
@@ -89,10 +87,12 @@ def check_way(server: Connection, origin: str | None) -> Iterator[Check]:
         yield _explain_failure(server, error)
 
 
-def _open(server: Connection, path: str, headers: Mapping[str, str] | None = None) -> HTTPResponse:
-    """Open a probe. Raises ``_Failed`` if the answer is not one."""
+def _open(
+    server: Connection, headers: Mapping[str, str] | None = None, *, path: str = "/probe", silence: float = 0.0
+) -> HTTPResponse:
+    """Open a probe, which is silent for so many seconds. Raises ``_Failed`` if the answer is not one."""
     wanted = {"Accept": "text/event-stream", **(headers or {})}
-    response = server.request("GET", path, wanted, timeout=_MAX_WAIT)
+    response = server.request("GET", path, wanted, timeout=PATIENCE + silence)
     if response.status == 200 and (response.getheader("content-type") or "").startswith("text/event-stream"):
         return response
     with response:
@@ -101,7 +101,7 @@ def _open(server: Connection, path: str, headers: Mapping[str, str] | None = Non
 
 def _look(server: Connection, origin: str) -> Probe:
     """Return how a request from a page of this origin arrives. Raises ``_Failed``."""
-    with _open(server, "/probe", {"Origin": origin}) as response:
+    with _open(server, {"Origin": origin}) as response:
         seen = _ProbeStream(response).next()
     if seen is None:
         raise _Failed(f"{server.url}/probe was cut before its first event", "look into the log of the proxy")
@@ -209,7 +209,7 @@ def _check_trust(seen: Probe) -> Check:
 
 
 def _check_compression(server: Connection) -> Check:
-    with _open(server, "/probe", {"Accept-Encoding": "gzip, deflate, br, zstd"}) as response:
+    with _open(server, {"Accept-Encoding": "gzip, deflate, br, zstd"}) as response:
         encoding = response.getheader("content-encoding") or "identity"
     if encoding == "identity":
         return Check(name="compression", text="streams are not compressed")
@@ -221,7 +221,7 @@ def _check_compression(server: Connection) -> Check:
 def _check_cors(server: Connection, seen: Probe, origin: str | None) -> Check:
     """Compare what the server allows to pages of an origin with what a browser would see."""
     page = origin or _FOREIGN
-    with _open(server, "/probe", {"Origin": page}) as response:
+    with _open(server, {"Origin": page}) as response:
         allowed = response.headers.get_all("access-control-allow-origin") or []
     shown = ", ".join(allowed)
     if not seen.allows_origin:
@@ -277,7 +277,7 @@ def _check_http2(server: Connection) -> Check:
 
 def _check_silence(server: Connection, seen: Probe) -> Iterator[Check]:
     """Follow a stream that is silent between two events, until the server sends a heartbeat."""
-    with _open(server, "/probe?silence=true") as response:
+    with _open(server, path="/probe?silence=true", silence=seen.heartbeat) as response:
         stream = _ProbeStream(response)
         first = stream.next()
         first_arrived = stream.arrived
