@@ -164,7 +164,7 @@ async def test_what_a_refused_request_has_sent_is_not_counted_as_stored() -> Non
 async def test_one_address_without_credentials_has_quotas_by_default() -> None:
     async with App(writer, allow_anonymous=True) as app:
         service: Any = app._service
-        assert service.limits.per_address == Quota(threads=2_000, bytes=1 << 30)
+        assert Limits().per_address == Quota(threads=2_000, bytes=1 << 30)
         assert (await start(app, "t", address=VISITOR)).status == 200
         service.runs.admission.hourly.count(VISITOR, size=0, threads=1_999)
         (await start(app, "t2", address=VISITOR)).assert_quota("per_address.threads", 429)

@@ -147,6 +147,7 @@ class App:
             allow_anonymous=allow_anonymous,
             allowed_hosts=allowed_hosts,
             cors_origins=cors_origins,
+            limits=limits,
         )
         self.drain = drain
         self.copilotkit = CopilotKit(copilotkit) if copilotkit else None

@@ -18,9 +18,12 @@ from starlette.exceptions import HTTPException
 
 from aguila.codec.logs import log_event
 from aguila.server.config.errors import Rejected
+from aguila.server.config.limits import Limits
 from aguila.server.config.options import check_list
 from aguila.server.http.request import Request
 from aguila.server.http.responses import Headers
+from aguila.server.runs.admission import StorageQuotas
+from aguila.store import Quotas
 
 if TYPE_CHECKING:
     from aguila.server.http.routes import Endpoint
@@ -51,6 +54,9 @@ Right = Literal["admin"]
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """The authenticated caller, which the agent gets as ``run.principal``. It sees the threads of its ``scope``.
 
+    ``limits`` are those of its requests, its runs and its scope, instead of the app's. Limits that count all scopes,
+    this process, or callers without credentials, stay those of the app.
+
     Raises ``ValueError`` for unknown rights.
     """
 
@@ -58,9 +64,12 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     name: str | None = None
     claims: dict[str, Any] = {}
     rights: Collection[Right] = ()
+    limits: Limits | None = None
 
     def __post_init__(self) -> None:
-        """Refuse unknown rights, and a string instead of a set."""
+        """Refuse unknown rights, a string instead of a set, and limits of another type."""
+        if not isinstance(self.limits, Limits | None):
+            raise TypeError(f"Principal(limits={self.limits!r}) is no Limits; use limits=Limits(...)")
         if self.rights and not _RIGHTS.issuperset(self.rights):
             raise ValueError(f"Principal(rights={self.rights!r}) has an unknown right; use rights={{'admin'}}")
 
@@ -77,6 +86,10 @@ class Caller(msgspec.Struct, frozen=True, kw_only=True):
     scope: str = ANONYMOUS
     """The tenant. Every store call of a handler carries it."""
     principal: Any = None
+    limits: Limits
+    """The limits of its requests: those of its principal, or of the app."""
+    quotas: Quotas | None
+    """What its scope and the store may hold."""
     client: str = ""
     """The address of the connection; empty for a Unix socket."""
     address: str | None = None
@@ -105,11 +118,14 @@ class Access:
         allow_anonymous: bool,
         allowed_hosts: Sequence[str] | None,
         cors_origins: Sequence[str],
+        limits: Limits,
     ) -> None:
         check_list("allowed_hosts", allowed_hosts)
         check_list("cors_origins", cors_origins)
         self.hosts = Hosts(allowed_hosts, is_anonymous=authenticate is None)
         self.origins = Origins(cors_origins)
+        self._limits = limits
+        self._quotas = StorageQuotas(limits)
         self.authenticate = authenticate
         """Returns the principal of a request; None if callers need no credentials."""
         self.grants_ownership = authenticate is not None or allow_anonymous
@@ -143,7 +159,12 @@ class Access:
         if endpoint.right is not None:
             _check_right(principal, endpoint.right)
         visitor = _visitor_address(client) if client and principal is None else None
-        return Caller(scope=scope, principal=principal, client=client, address=visitor)
+        limits = self._limits
+        quotas = self._quotas.of_anonymous if principal is None else self._quotas.of_scope
+        if isinstance(principal, Principal) and principal.limits is not None:
+            limits = principal.limits
+            quotas = self._quotas.of_plan(limits)
+        return Caller(scope=scope, principal=principal, limits=limits, quotas=quotas, client=client, address=visitor)
 
     def check_owner(self, method: str) -> None:
         """Raise ``Rejected`` (403) unless callers may see and delete what others have stored."""

@@ -72,7 +72,7 @@ async def read_input(service: Service, request: Request) -> tuple[RunAgentInput,
     """
     if request.headers.get("content-type") != _JSON or "content-encoding" in request.headers:
         check_media_type(request, "a RunAgentInput")
-    limits = service.limits
+    limits = request.caller.limits
     data = await read_body(request, limits.body)
     report = _Report()
     try:
@@ -164,7 +164,7 @@ def check_media_type(request: Request, what: str) -> None:
 
 async def read_object(service: Service, request: Request, *, may_be_empty: bool = False) -> dict[str, Any]:
     """Read a body that is a small JSON object. With ``may_be_empty`` no body counts as ``{}``. Raises ``Rejected``."""
-    data = await read_body(request, min(service.limits.body, _MAX_OBJECT))
+    data = await read_body(request, min(request.caller.limits.body, _MAX_OBJECT))
     if may_be_empty and not data.strip():
         return {}
     check_media_type(request, "a JSON object")
@@ -210,4 +210,4 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def _too_large(limit: int) -> Rejected:
-    return Rejected(413, "too_large", f"the body has more than {limit} bytes, the limit of this server")
+    return Rejected(413, "too_large", f"the body has more than {limit} bytes, the limit of Limits.body or this route")

@@ -12,6 +12,7 @@ from aguila.server.http.request import Request
 from aguila.server.http.responses import BufferedResponse, Response, json_response
 from aguila.server.http.service import Service
 from aguila.server.http.uploads import receive_upload
+from aguila.server.runs.admission import refuse_storage
 from aguila.store import FileTarget
 
 _PART = 1 << 17
@@ -20,7 +21,8 @@ _PART = 1 << 17
 
 async def upload_file(service: Service, request: Request) -> Response:
     """``POST /files``: store an upload."""
-    admission, address = service.runs.admission, request.caller.address
+    admission, caller = service.runs.admission, request.caller
+    address = caller.address
 
     def count(size: int, *, new_files: int = 0) -> None:
         if address is not None:
@@ -34,13 +36,13 @@ async def upload_file(service: Service, request: Request) -> Response:
         file = await receive_upload(
             request,
             store=service.store,
-            scope=request.caller.scope,
-            limits=service.limits,
-            quotas=admission.quotas.of_anonymous if request.caller.principal is None else admission.quotas.of_scope,
+            scope=caller.scope,
+            limits=caller.limits,
+            quotas=caller.quotas,
             count=count,
         )
     except QuotaExceeded as error:
-        raise admission.quotas.refusal(error, request.caller.principal) from None
+        raise refuse_storage(error, caller.quotas, caller.principal, caller.limits) from None
     answer = {
         "id": file.file_id,
         "mediaType": file.media_type,

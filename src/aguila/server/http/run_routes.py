@@ -95,6 +95,8 @@ async def start_request(
         body=body,
         scope=caller.scope,
         principal=caller.principal,
+        limits=caller.limits,
+        quotas=caller.quotas,
         headers={name: headers[name] for name in service.headers_allowed if name in headers},
         fingerprint=hash_body(body) if len(body) > LARGE else "",
         cursor=peek_cursor(request) if may_reconnect else None,

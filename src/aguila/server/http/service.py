@@ -1,4 +1,4 @@
-"""The objects that the handlers of an app share: the runs, the store, the limits and the open streams."""
+"""The objects that the handlers of an app share: the runs, the store and the open streams."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ class Service:
         self.access = access
         self.store: Store = runs.store
         self.file_types = FileTypes(runs.store)
-        self.limits = limits = settings.limits
-        self.body_budget = BodyBudget(limits.buffered)
+        self.body_budget = BodyBudget(settings.limits.buffered)
         self.agents = list(agents)
         self.capabilities = {name: encode(declared) for name, declared in capabilities.items()}
         """The encoded capabilities of each agent; those of the app are at None."""
@@ -65,7 +64,7 @@ class Service:
         """What the instruments measure; None if nobody reads it."""
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""
-        self.unsent = UnsentBytes(limits.buffered)
+        self.unsent = UnsentBytes(settings.limits.buffered)
         self.probes = 0
         """The probes in progress."""
         self.streams = OpenStreams(settings.heartbeat, WRITE_SECONDS)

@@ -24,6 +24,7 @@ from aguila.server.http.responses import BufferedResponse, Headers, Response, do
 from aguila.server.http.run_routes import describe_run, find_cursor, observe_run
 from aguila.server.http.service import Service
 from aguila.server.http.stream import EventStream
+from aguila.server.runs.admission import refuse_storage
 from aguila.server.threads.interrupts.plan import find_open_interrupts
 from aguila.store import MetadataFilter, ThreadFilter, ThreadSummary, ThreadTarget, ThreadUpdate, Usage, Want
 from aguila.store.cursors import format_cursor
@@ -193,20 +194,19 @@ async def store_thread_update(
     service: Service, request: Request, thread_id: str, update: ThreadUpdate
 ) -> ThreadSummary:
     """Change a thread. Raises ``NotFound``, or ``Rejected`` (507) if it would grow beyond a quota."""
-    found = service.runs.admission.quotas
-    quotas = found.of_anonymous if request.caller.principal is None else found.of_scope
-    if quotas is not None:
-        store, scope = service.store, request.caller.scope
+    caller = request.caller
+    if caller.quotas is not None:
+        store, scope = service.store, caller.scope
         old = (await store.thread(scope, thread_id)).summary
         title = old.title if update.title is UNSET else update.title
         metadata = old.metadata if update.metadata is UNSET else update.metadata
         grown = size_of_details(title, metadata) - size_of_details(old.title, old.metadata)
         if grown > 0:
             held = await store.threads(scope, ThreadFilter(limit=0, usage=True))
-            exceeded = quotas.find_exceeded(held.usage, held.total, new=Usage(bytes=grown))
+            exceeded = caller.quotas.find_exceeded(held.usage, held.total, new=Usage(bytes=grown))
             if exceeded is not None:
-                raise service.runs.admission.quotas.refusal(quota_exceeded(exceeded), request.caller.principal)
-    return await service.store.amend(request.caller.scope, thread_id, update)
+                raise refuse_storage(quota_exceeded(exceeded), caller.quotas, caller.principal, caller.limits)
+    return await service.store.amend(caller.scope, thread_id, update)
 
 
 def check_thread_update(title: Any, archived: Any, *, title_at: str) -> ThreadUpdate:

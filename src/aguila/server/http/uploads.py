@@ -218,7 +218,7 @@ def _parse_options(header: str | bytes) -> tuple[bytes, dict[bytes, bytes]]:
 
 
 def _too_large(limits: Limits) -> Rejected:
-    return Rejected(413, "too_large", f"the file has more than {limits.upload} bytes, the limit of this server")
+    return Rejected(413, "too_large", f"the file has more than {limits.upload} bytes, the limit of Limits.upload")
 
 
 def _matches_type(pattern: str, media_type: str) -> bool:

@@ -32,7 +32,6 @@ class Admission:
         self._empty: asyncio.Future[None] | None = None
         self.total = 0
         self.hourly = HourlyQuotas(limits.per_address)
-        self.quotas = StorageQuotas(limits)
         self.draining: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done when no new runs are admitted any more."""
 
@@ -42,12 +41,14 @@ class Admission:
         if self.draining.done():
             raise draining_error()
         if address is not None and self._addresses.get(address, 0) >= limits.runs_per_address:
-            raise too_many_runs(f"{limits.runs_per_address} runs from this address are in progress")
+            raise _too_many_runs("address", "runs_per_address", limits.runs_per_address)
         place = Place(scope, address, len(request.body) if request.is_stored else 0)
         if address is not None and request.is_stored and (hourly := self.hourly.refusal(address)) is not None:
             raise hourly
-        if self._scopes.get(scope, 0) >= limits.runs_per_scope or self.total >= limits.runs:
-            raise too_many_runs()
+        if self._scopes.get(scope, 0) >= request.limits.runs_per_scope:
+            raise too_many_of_scope(request.limits)
+        if self.total >= limits.runs:
+            raise _too_many_runs("server", "runs", limits.runs)
         self.total += 1
         self._scopes[scope] = self._scopes.get(scope, 0) + 1
         if address is not None:
@@ -102,9 +103,16 @@ class Place(msgspec.Struct, eq=False):
     has_ended: bool = False
 
 
-def too_many_runs(reason: str = "too many runs are active") -> Rejected:
-    """Return the refusal of a run for lack of capacity."""
-    message = f"{reason}; wait until one has ended, then try again"
+def too_many_of_scope(limits: Limits) -> Rejected:
+    """Return the refusal of a run because its scope has as many as these limits allow."""
+    return _too_many_runs("scope", "runs_per_scope", limits.runs_per_scope)
+
+
+def _too_many_runs(holder: str, name: str, most: int) -> Rejected:
+    message = (
+        f"this {holder} has as many runs in progress or waiting as Limits.{name} allows ({most}); "
+        "wait until one has ended, then try again"
+    )
     return Rejected(429, "too_many_runs", message, headers={"retry-after": "1"})
 
 
@@ -121,20 +129,23 @@ class StorageQuotas:
         self.of_anonymous = _quotas(strictest, limits.total)
         """The quotas for a caller without credentials, which has no principal."""
 
-    def refusal(self, error: QuotaExceeded, principal: Any) -> Rejected:
-        """Return the response (507) to a run or an upload that a store has refused."""
-        kind, _, is_of_scope = error.quota.partition("_")
-        holder, name = ("this scope", "per_scope") if is_of_scope else ("the server", "total")
-        most = getattr(getattr(self._limits, name), kind)
-        if principal is None and is_of_scope:
-            anonymous = getattr(self._limits.anonymous, kind)
-            if anonymous is not None and anonymous == _least(most, anonymous):
-                name, most = "anonymous", anonymous
-        message = (
-            f"{holder} stores as many {kind} as Limits.{name}.{kind} allows ({most}); "
-            "delete threads or files, let App(retention=...) remove old ones, or raise the limit"
-        )
-        return Rejected(507, "quota_exceeded", message)
+    def of_plan(self, limits: Limits) -> Quotas | None:
+        """Return the quotas for a caller with limits of its own; None if there are none."""
+        return _quotas(limits.per_scope, self._limits.total)
+
+
+def refuse_storage(error: QuotaExceeded, quotas: Quotas | None, principal: Any, limits: Limits) -> Rejected:
+    """Return the response (507) to a run or an upload that a store has refused, for a caller with these quotas."""
+    kind, _, is_of_scope = error.quota.partition("_")
+    most = getattr(quotas, error.quota)
+    holder, name = ("this scope", "per_scope") if is_of_scope else ("the server", "total")
+    if is_of_scope and principal is None and most == getattr(limits.anonymous, kind):
+        name = "anonymous"
+    message = (
+        f"{holder} stores as many {kind} as Limits.{name}.{kind} allows ({most}); "
+        "delete threads or files, let App(retention=...) remove old ones, or raise the limit"
+    )
+    return Rejected(507, "quota_exceeded", message)
 
 
 def _quotas(scope: Quota, total: Quota) -> Quotas | None:

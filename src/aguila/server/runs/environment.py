@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import msgspec
 
 from aguila.codec.notices import Warn
 from aguila.protocol import Event
+from aguila.server.config.limits import Limits
 from aguila.server.config.options import Settings
 from aguila.server.runs.store_health import StoreHealth
 from aguila.server.threads.cache import Threads
@@ -38,6 +41,10 @@ class Environment:
     loop: asyncio.AbstractEventLoop
     counts: Counts | None
     """What the instruments measure; None if nobody reads it."""
+
+    def limited_by(self, limits: Limits) -> Environment:
+        """Return this environment with the limits of a caller."""
+        return replace(self, settings=msgspec.structs.replace(self.settings, limits=limits))
 
 
 def no_events(event: Event) -> Sequence[Event]:

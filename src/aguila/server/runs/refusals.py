@@ -33,7 +33,7 @@ from aguila.errors import (
     TooManyRuns,
 )
 from aguila.server.config.errors import Rejected
-from aguila.server.runs.admission import Admission, too_many_runs
+from aguila.server.runs.admission import Admission, refuse_storage, too_many_of_scope
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.live_run import LiveRun
 from aguila.server.runs.maintenance import Maintenance
@@ -72,13 +72,13 @@ class Refusals:
             case AgentMismatch():
                 raise wrong_agent(refusal.agent) from None
             case QuotaExceeded():
-                raise self._admission.quotas.refusal(refusal, request.principal) from None
+                raise refuse_storage(refusal, request.quotas, request.principal, request.limits) from None
             case InterruptTaken():
                 message = f"interrupt {refusal.interrupt_id} is answered by another run"
                 raise Rejected(409, "interrupt_taken", message, "/resume") from None
             case TooManyRuns():
                 if not await self._maintenance.recover():  # runs of dead processes count until they are ended
-                    raise too_many_runs() from None
+                    raise too_many_of_scope(request.limits) from None
             case RunExists() if plan is not None:
                 # A quick plan is checked first; a derived run has just begun, so the next one gets another id.
                 if not plan.is_quick and plan.request.sent_run_id is None:

@@ -95,7 +95,7 @@ class Runs:
         self._environment = environment
         self._counts = counts
         self.maintenance = Maintenance(environment, self.live, self._remote)
-        self._starter = Starter(environment, self.admission.quotas)
+        self._starter = Starter(environment)
         self._refusals = Refusals(
             environment, self.live, self._remote, self.maintenance, self.admission, cancel=self.cancel
         )
@@ -252,6 +252,9 @@ class Runs:
         """Start the task of a run that has begun."""
         lease, first = begun.lease, begun.batch
         request, resume = plan.request, plan.resume
+        loading = self._environment  # not that of an unstored run: sessions and history are in the store of the app
+        if request.limits is not self._settings.limits:
+            environment, loading = environment.limited_by(request.limits), loading.limited_by(request.limits)
         place.is_kept, place.is_new_thread = True, first.first == 1
         if not plan.is_quick:
             with use_log_context(lease.thread_id, lease.run_id):
@@ -296,8 +299,7 @@ class Runs:
             self.live[live.key] = live
         else:
             self._unstored.add(live)
-        # Not the environment of an unstored run: sessions and history are in the store of the app.
-        load = partial(load_context, self._environment, live, plan, first)
+        load = partial(load_context, loading, live, plan, first)
         run = live.run(self._agents[request.agent], load)
         live.task = self._loop.create_task(run, name=f"run {lease.run_id}")
         live.task.add_done_callback(partial(self._remove, live, place))

@@ -14,7 +14,6 @@ from aguila.errors import DecodeError, NotFound
 from aguila.protocol import PROTOCOL_VERSION, Event, RunStartedEvent, replace
 from aguila.server.config.errors import Rejected
 from aguila.server.config.limits import UNLIMITED
-from aguila.server.runs.admission import StorageQuotas
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.repeated import resolve_run
 from aguila.server.runs.start_request import Started, StartRequest
@@ -54,11 +53,10 @@ class Plan(msgspec.Struct):
 class Starter:
     """Plans runs."""
 
-    def __init__(self, environment: Environment, quotas: StorageQuotas) -> None:
+    def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self._store = environment.store
         self._settings = environment.settings
-        self._quotas = quotas
         trust = self._settings.trust
         self._may_plan_quickly = (
             self._settings.history != "server" and trust.unknown_history != "drop" and trust.state_keys is None
@@ -158,7 +156,7 @@ class Starter:
     def new_run(self, plan: Plan) -> NewRun:
         """Make the first events of a run, and return what the store begins. Raises ``Rejected``."""
         settings, request, prepared = self._settings, plan.request, plan.prepared
-        sent, echo, quotas = prepared.input, None, self._quotas
+        sent, echo = prepared.input, None
         if settings.sends.echo_input and request.is_stored:
             echo = prepared.sent if prepared.sent.state is not None else replace(prepared.sent, state={})  # IN-11
         span = request.span
@@ -189,10 +187,10 @@ class Starter:
             claims=plan.resume.claims,
             waiting=plan.resume.waiting,
             after=plan.after,
-            max_running=settings.limits.runs_per_scope,
+            max_running=request.limits.runs_per_scope,
             agent=request.agent,
             sent_run_id=request.sent_run_id,
-            quotas=quotas.of_anonymous if request.principal is None else quotas.of_scope,
+            quotas=request.quotas,
         )
 
     async def begin_unstored(self, request: StartRequest) -> tuple[Environment, Plan, Begun]:

@@ -15,9 +15,10 @@ from aguila.codec import encode
 from aguila.offload import LARGE, offload
 from aguila.protocol import RunAgentInput
 from aguila.server.config.errors import Disconnected, Withdrawn
+from aguila.server.config.limits import Limits
 from aguila.server.runs.live_run import LiveRun
 from aguila.server.threads.requests import decode_body
-from aguila.store import DEFAULT_AGENT, Batch, RunRecord, Store
+from aguila.store import DEFAULT_AGENT, Batch, Quotas, RunRecord, Store
 
 if TYPE_CHECKING:
     from aguila.telemetry.spans import RunSpan
@@ -30,6 +31,10 @@ class StartRequest(msgspec.Struct, kw_only=True, eq=False):
     body: bytes
     scope: str
     principal: Any = None
+    limits: Limits = Limits()
+    """The limits of the caller."""
+    quotas: Quotas | None = None
+    """What the scope of the caller and the store may hold."""
     headers: Mapping[str, str] = {}
     agent: str = DEFAULT_AGENT
     sent_run_id: str | None = None

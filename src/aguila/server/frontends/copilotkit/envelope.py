@@ -48,7 +48,7 @@ async def open_envelope(service: Service, request: Request) -> tuple[Sequence[st
     Raises ``Rejected`` or ``NotFound``.
     """
     check_media_type(request, "an envelope")
-    data = await read_body(request, service.limits.body)
+    data = await read_body(request, request.caller.limits.body)
     request.reservation.release()  # the handler of the inner request reserves its body again
     try:
         envelope = _decode(data)

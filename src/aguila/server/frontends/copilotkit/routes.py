@@ -60,7 +60,7 @@ async def run(service: Service, request: Request) -> Response:
     thread. Those runs are not stored either, because no client returns to them.
     """
     _select_agent(service, request)
-    data = await read_body(request, service.limits.body)
+    data = await read_body(request, request.caller.limits.body)
     request.reservation.release()  # the body is read again
     request.receive = ReceivedBody(data, request.receive)
     return await run_routes.start_run(service, request, is_stored=not _is_suggestion(data))
