@@ -71,7 +71,7 @@ async def probe(service: Service, request: Request) -> Response:
 
 
 def _frame(service: Service, request: Request) -> bytes:
-    headers, limits = request.headers, service.limits
+    headers, limits = request.headers, request.caller.limits
     address = request.scope.get("client")
     client: str = "" if address is None else address[0] or ""
     origin, forwarded = headers.get("origin"), headers.get("x-forwarded-for")
