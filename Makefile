@@ -70,7 +70,7 @@ check-web:
 
 # The documentation as a static site, in build/documentation/site.
 docs: $(ENV)
-	@$(BIN)/python scripts/documentation/build.py
+	@$(BIN)/python scripts/build_documentation.py
 
 format: $(ENV)
 	$(BIN)/ruff format .

@@ -29,6 +29,7 @@ SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
     OTHER: ["agents.md", "models.md", "frameworks.md", "server.md", "client.md", "frontends.md", "page.md"],
     "Reference": [
         "errors.md",
+        "options.md",
         ("Protocol", ["reference/*.md"]),
         "rules.md",
         "dialects.md",

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from navigation import ROOT
+from documentation.navigation import ROOT
 
 _FENCE: Final = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BUILD = ROOT / "scripts" / "documentation" / "build.py"
+BUILD = ROOT / "scripts" / "build_documentation.py"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def test_a_broken_link_and_a_foreign_script_are_found(
     html: str, finding: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(BUILD.parent))
-    from links import broken_links
+    from documentation.links import broken_links
 
     (tmp_path / "404.html").write_text("")
     (tmp_path / "page.html").write_text(html)

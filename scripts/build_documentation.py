@@ -11,11 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from links import broken_links
-from navigation import ROOT, documents, write_navigation
-from pages import Pages
+from documentation.links import broken_links
+from documentation.navigation import ROOT, documents, write_navigation
+from documentation.pages import Pages
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent / "documentation"
 
 
 def build(folder: Path) -> Path:
