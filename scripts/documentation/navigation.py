@@ -26,7 +26,18 @@ OTHER: Final = "Guides"
 SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
     "Start": ["index.md", "tutorial.md"],
     "How-to": ["how-to/*.md"],
-    OTHER: ["agents.md", "models.md", "frameworks.md", "server.md", "client.md", "frontends.md", "page.md"],
+    OTHER: [
+        "agents.md",
+        "models.md",
+        "frameworks.md",
+        "server.md",
+        "http.md",
+        "threads.md",
+        "interrupts.md",
+        "client.md",
+        "frontends.md",
+        "page.md",
+    ],
     "Reference": [
         "errors.md",
         "options.md",
@@ -34,7 +45,16 @@ SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
         "rules.md",
         "dialects.md",
     ],
-    "Operate": ["deploying.md", "operating.md", "scaling.md", "telemetry.md", "metrics.md", "stores.md"],
+    "Operate": [
+        "deploying.md",
+        "operating.md",
+        "scaling.md",
+        "processes.md",
+        "limits.md",
+        "telemetry.md",
+        "metrics.md",
+        "stores.md",
+    ],
     "Project": [
         "project/architecture.md",
         "glossary.md",

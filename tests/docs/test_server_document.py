@@ -1,4 +1,4 @@
-"""docs/server.md has every route, and what it says about processes is true."""
+"""The documents about serving have every route, and what they say about processes is true."""
 
 from __future__ import annotations
 
@@ -19,11 +19,15 @@ from aguila.server.http.routes import ROUTES
 from aguila.server.runs.maintenance import PRUNE_INTERVAL
 
 REPOSITORY = Path(__file__).parents[2]
-TEXT = (REPOSITORY / "docs" / "server.md").read_text()
+
+
+def read(name: str) -> str:
+    return (REPOSITORY / "docs" / f"{name}.md").read_text()
 
 
 def test_every_route_is_listed() -> None:
-    listed = [re.sub(r"\{\w+\}", "{}", route) for route in re.findall(r"`((?:GET|POST|PATCH|DELETE) /[^`?]*)", TEXT)]
+    named = re.findall(r"`((?:GET|POST|PATCH|DELETE) /[^`?]*)", read("http"))
+    listed = [re.sub(r"\{\w+\}", "{}", route) for route in named]
     routes = [
         f"{method} " + (re.sub(r"\{\w+\}", "{}", route.path).rstrip("/") or "/")
         for route in ROUTES
@@ -44,7 +48,7 @@ app = App(agent)
 
 
 def test_the_lines_of_the_document_show_the_log_records_of_runs_under_plain_uvicorn(tmp_path: Path) -> None:
-    section = TEXT.split("### Log records")[1].split("\n### ")[0]
+    section = read("processes").split("## Log records")[1].split("\n## ")[0]
     shown, lines = re.findall(r"```(?:python)?\n(.*?)```", section, re.DOTALL)
     (tmp_path / "mine.py").write_text(lines + MODULE)
     port = free_port()
@@ -61,7 +65,7 @@ def test_the_lines_of_the_document_show_the_log_records_of_runs_under_plain_uvic
 
 
 def test_the_documents_say_what_a_killed_process_leaves(tmp_path: Path) -> None:
-    for name in ("README.md", "docs/tutorial.md", "docs/server.md"):
+    for name in ("README.md", "docs/tutorial.md", "docs/processes.md"):
         text = (REPOSITORY / name).read_text()
         assert "`kill -9`" in text, name
         assert "`run_lost`" in text, name
@@ -85,12 +89,12 @@ def test_the_documents_say_what_a_killed_process_leaves(tmp_path: Path) -> None:
 
 
 def test_retention_is_found_where_the_document_says() -> None:
-    (block,) = (one for one in re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL) if "Retention(" in one)
+    (block,) = (one for one in re.findall(r"```python\n(.*?)```", read("limits"), re.DOTALL) if "Retention(" in one)
     names: dict[str, object] = {"agent": lambda run: None}
     exec(block, names)
     assert isinstance(names["app"], App)
 
 
 def test_the_schedule_of_retention_is_what_the_document_says() -> None:
-    assert "about once a minute" in " ".join(TEXT.split())
+    assert "about once a minute" in " ".join(read("limits").split())
     assert PRUNE_INTERVAL == 60

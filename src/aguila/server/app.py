@@ -67,7 +67,7 @@ class App:
     """Serves an agent over AG-UI, or several by name: ``App({"default": agent, "research": other})``.
 
     ``POST /agents/{name}`` runs one of several agents, ``POST /`` the first. A thread belongs to the agent that
-    started it. docs/server.md describes the options; all times are in seconds.
+    started it. docs/options.md describes the options; all times are in seconds.
 
     ``store``: a ``Store``, the path or URL of one (``sqlite:///path``), ``":memory:"``; None is memory, with a warning.
     ``authenticate``: takes a ``Request`` and returns a ``Principal`` or a scope, or None to refuse. Without it all

@@ -343,17 +343,19 @@ def test_an_answer_that_comes_as_the_protocol_says_is_no_notice_int_11(store: An
     assert [one for one in notices if one.rule != "client-history"] == []  # the client omits the answer
 
 
-def document_block(word: str) -> dict[str, Any]:
-    """Return the names that a Python block of docs/server.md defines."""
-    text = (REPOSITORY / "docs/server.md").read_text()
+def document_block(page: str, word: str) -> dict[str, Any]:
+    """Return the names that a Python block of a page in docs/ defines."""
+    text = (REPOSITORY / f"docs/{page}.md").read_text()
     (block,) = (one for one in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if word in one)
     names: dict[str, Any] = {}
-    exec(compile(block, "server.md", "exec"), names)
+    exec(compile(block, page, "exec"), names)
     return names
 
 
 def test_the_document_shows_how_to_keep_what_the_front_end_changed(store: Any) -> None:
-    with serving(App(document_block("resume_input")["agent"], store=store, warn=lambda _: None)) as server:
+    with serving(
+        App(document_block("interrupts", "resume_input")["agent"], store=store, warn=lambda _: None)
+    ) as server:
         (one,) = interrupt_ids(server.events(run_id="r1", messages=[user_json("u1", "Go")], state={"zoom": 1}))
         check_valid(server.events(run_id="r2", state={"zoom": 2}, resume=answers((one, "red"))))
         assert server.get("/threads/thread").json()["state"] == {"zoom": 2, "colour": "red"}
@@ -373,7 +375,7 @@ async def appends(run: Any) -> None:
 @pytest.mark.parametrize("history", ["client", "server"])
 def test_a_log_with_echoes_is_read_to_what_the_thread_is(store: Any, history: Any, compact: str) -> None:
     """The table of the document: states that were sent, changed by the front end, or absent (IN-11, SNAP-4)."""
-    read = document_block("reduce_along")["read"]
+    read = document_block("threads", "reduce_along")["read"]
     with serving(App(appends, store=store, history=history, sends=Sends(echo_input=True))) as server:
         sent: list[Any] = []
 
