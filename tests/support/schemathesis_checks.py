@@ -14,6 +14,8 @@ _MEANINGS = (
     "needs Accept",
     "cursor_expired",
     "interrupt_duplicate",
+    "interrupt_foreign",
+    "interrupt_uncovered",
     "media_not_allowed",
     "resume_not_stored",
     "unknown_parent",
