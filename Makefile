@@ -15,7 +15,7 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 unexport PYTHONDONTWRITEBYTECODE
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: install recipes run test test-postgres quick check check-types check-tests check-snippets check-style check-web docs format bench fuzz faults peers frontends pictures node web clean clients
+.PHONY: install recipes run test test-postgres quick check check-types check-tests check-snippets check-style check-web docs format bench fuzz faults peers frontends pictures release node web clean clients
 
 # All that the targets below install, npm beside pip: for .ci/run. Each target installs what it needs by itself, too.
 install:
@@ -105,6 +105,10 @@ recipes:
 pictures: $(ENV) web
 	PYTHONPATH=tests/support:tests/frontends $(BIN)/python scripts/pictures.py
 
+# Builds sdist and wheel into dist/ and tries them: each extra, uvx, pipx, a new project. It publishes nothing.
+release: $(VENV)/.release web
+	$(BIN)/python scripts/release.py $(ARGS)
+
 # Every test that runs with each store, on PostgreSQL only. AGUILA_POSTGRES=dsn uses a running server. If PgBouncer is
 # installed, the contract of stores is tested behind it, too.
 test-postgres: $(ENV)
@@ -131,6 +135,10 @@ $(ENV): $(RUN_ENV) requirements/runtime.txt requirements/test.txt requirements/c
 	@echo "Installing the development tools: about a minute ..."
 	@$(PIP) --quiet -r requirements/dev.txt
 	@$(PIP) --quiet --no-deps --upgrade --target $(VENV)/oldest -r requirements/oldest.txt
+	@touch $@
+
+$(VENV)/.release: $(ENV) requirements/release.txt
+	$(PIP) --quiet -r requirements/release.txt
 	@touch $@
 
 $(VENV)/.bench: $(ENV) requirements/bench.txt

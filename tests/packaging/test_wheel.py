@@ -44,6 +44,15 @@ def test_a_bare_install_imports_the_layer(bare_python: Path, layer: str) -> None
     assert done.returncode == 0, done.stderr
 
 
+def test_the_command_of_a_bare_install_says_which_extra_it_needs(bare_python: Path) -> None:
+    done = subprocess.run([bare_python.with_name("aguila"), "serve"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "aguila: this needs typer; install it with: pip install 'aguila[cli]' (in a clone: '.[cli]'),\n"
+        "or run it without an install: uvx --from 'aguila[cli]' aguila\n"
+    )
+
+
 def test_a_missing_extra_is_an_error_that_names_it(bare_python: Path) -> None:
     code = "from aguila.codec.protobuf import ProtobufEncoder; ProtobufEncoder()"
     done = subprocess.run([bare_python, "-c", code], capture_output=True, text=True)

@@ -32,7 +32,8 @@ def main() -> None:
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] == "aguila":
             raise
-        sys.exit(f"{about()}\n{MissingExtra('cli', missing.name or 'typer')}")
+        without_install = "or run it without an install: uvx --from 'aguila[cli]' aguila"
+        sys.exit(f"aguila: {MissingExtra('cli', missing.name or 'typer')},\n{without_install}")
     try:
         commands(prog_name="aguila")
     except MissingExtra as missing:
