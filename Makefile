@@ -15,7 +15,7 @@ JOBS ?= $(shell $(PYTHON) -c 'import os; print(2 * (os.cpu_count() or 1))')
 unexport PYTHONDONTWRITEBYTECODE
 QUICK := tests/protocol tests/codec tests/stream tests/chat tests/store/test_memory.py
 
-.PHONY: install recipes run test test-postgres quick check check-types check-tests check-snippets check-style check-web docs format bench fuzz faults peers frontends pictures release node web clean clients
+.PHONY: install recipes run test test-postgres quick check check-types check-tests check-snippets check-style check-web docs format bench fuzz faults peers frontends pictures release pythons node web clean clients
 
 # All that the targets below install, npm beside pip: for .ci/run. Each target installs what it needs by itself, too.
 install:
@@ -105,6 +105,10 @@ recipes:
 pictures: $(ENV) web
 	PYTHONPATH=tests/support:tests/frontends $(BIN)/python scripts/pictures.py
 
+# The tests of make quick and a few of the server, on each declared version of Python that this machine has.
+pythons:
+	$(PYTHON) scripts/pythons.py -n $(JOBS) $(QUICK) tests/server/test_app.py tests/server/test_agents.py tests/server/http/test_event_stream.py $(ARGS)
+
 # Builds sdist and wheel into dist/ and tries them: each extra, uvx, pipx, a new project. It publishes nothing.
 release: $(VENV)/.release web
 	$(BIN)/python scripts/release.py $(ARGS)
@@ -154,4 +158,4 @@ node:
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers web/node_modules src/aguila/server/frontends/page/assets $(NODE_DIRS:%=%/node_modules) examples/frontends/*/node_modules examples/frontends/*/dist dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-peers .venv-pythons web/node_modules src/aguila/server/frontends/page/assets $(NODE_DIRS:%=%/node_modules) examples/frontends/*/node_modules examples/frontends/*/dist dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
