@@ -63,7 +63,7 @@ def make_environment(version: str, interpreter: Path) -> tuple[Path, list[str]]:
     python, report = home / "bin" / "python", home / "installed.json"
     subprocess.run([interpreter, "-m", "venv", "--clear", home], check=True)
     pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-    requirements = ["-c", "requirements/constraints.txt", "-r", "requirements/test.txt"]
+    requirements = ["-c", "requirements/constraints.txt", "-r", "requirements/test.txt", "-r", "requirements/check.txt"]
     subprocess.run([*pip, "--report", report, *requirements], cwd=ROOT, check=True)
     subprocess.run([*pip, "--no-deps", "--no-build-isolation", "-e", "."], cwd=ROOT, check=True)
     installed = json.loads(report.read_text())["install"]

@@ -4,6 +4,7 @@ import datetime
 import json
 import logging
 import math
+import sys
 import uuid
 from collections import OrderedDict
 from typing import Any
@@ -336,7 +337,7 @@ def test_what_nests_too_deep_is_refused_and_never_crashes(leaf, depth):
                 assert depth > 500 or leaf is math.nan
             else:
                 assert len(written) > depth
-                assert depth < 3000
+                assert depth < 3000 or sys.version_info >= (3, 14)  # which measures the stack, not the depth
 
 
 # Plain objects are judged as the JSON they are written as

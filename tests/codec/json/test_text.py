@@ -1,7 +1,6 @@
 """JSON text: limits, broken text, numbers at the edge, lone surrogates."""
 
 import json
-import sys
 
 import pytest
 from hypothesis import given, settings
@@ -139,7 +138,7 @@ def test_a_long_history_neither_counts_as_deep_nor_hides_what_is(type_):
 
 
 def test_text_too_deep_for_the_stack_is_refused_and_does_not_crash():
-    deep = nested(sys.getrecursionlimit() * 2)
+    deep = nested(100_000)  # Python 3.14 measures the stack and allows more levels than the recursion limit
     assert refusal(read, deep) == "limit-depth"
 
 
