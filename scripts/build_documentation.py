@@ -6,14 +6,22 @@ mkdocs-material by the same authors, turns them into HTML; a warning of it fails
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+from documentation.command_line import command_line_page
+from documentation.http_api import http_page
 from documentation.links import broken_links
+from documentation.llms import write_llms
 from documentation.navigation import ROOT, documents, write_navigation
 from documentation.pages import Pages
+from documentation.python_api import python_pages
+
+_CODE = re.compile(r"(?<=[| ])`[^`\n]*\\\|[^`\n]*`")
+"""Code with a pipe in a table: GitHub needs a backslash before it, Python-Markdown shows that."""
 
 HERE = Path(__file__).parent / "documentation"
 
@@ -23,8 +31,10 @@ def build(folder: Path) -> Path:
     for old in (folder / "pages", folder / "site"):
         shutil.rmtree(old, ignore_errors=True)
     pages = Pages(documents())
+    pages.add(python_pages())
+    pages.add({"reference/http.md": http_page(), "reference/commands.md": command_line_page()})
     for name, text in pages.markdown.items():
-        _write(folder / "pages" / name, text)
+        _write(folder / "pages" / name, _CODE.sub(lambda found: found[0].replace("\\|", "|"), text))
     for name, picture in pages.pictures.items():
         (folder / "pages" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(picture, folder / "pages" / name)
@@ -33,6 +43,8 @@ def build(folder: Path) -> Path:
     _write(folder / "zensical.toml", (HERE / "zensical.toml").read_text("utf-8") + write_navigation(pages.markdown))
     subprocess.run([sys.executable, "-m", "zensical", "build", "--strict", "--clean"], cwd=folder, check=True)
     site = folder / "site"
+    for name, text in (pages.markdown | write_llms(pages.markdown)).items():
+        _write(site / name, text)
     if broken := broken_links(site):
         sys.exit("These links lead nowhere:\n" + "\n".join(broken))
     return site

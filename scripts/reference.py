@@ -584,7 +584,7 @@ def write_index() -> str:
 def main() -> None:
     """Write the pages, or check them."""
     pages = {f"{page}.md": write_page(page) for page in PAGES}
-    pages |= {f"{page}.md": reference_python.write_page(page) for page in reference_python.PAGES}
+    pages |= {f"{name}.md": reference_python.write_page(*page) for name, page in reference_python.PAGES.items()}
     pages["README.md"] = write_index()
     stale = [
         name for name, text in pages.items() if not (FOLDER / name).exists() or (FOLDER / name).read_text() != text

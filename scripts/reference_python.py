@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import re
 import sys
@@ -37,11 +38,16 @@ _PUBLIC_OF_EVENT_CONTENT: Final = ("create", "is_event", "try_get")
 
 def entries_of(module: ModuleType) -> list[tuple[str, Any]]:
     """Return the public functions and classes of a module, as name and object. Wire types have pages of their own."""
-    names = _PUBLIC_OF_EVENT_CONTENT if module is event_content else module.__all__
+    names = _PUBLIC_OF_EVENT_CONTENT if module is event_content else getattr(module, "__all__", None) or _own(module)
     found = [(name, getattr(module, name)) for name in names]
     functions = [(name, value) for name, value in found if inspect.isfunction(value)]
     classes = [(name, value) for name, value in found if inspect.isclass(value) and module is not protocol]
     return functions + classes
+
+
+def _own(module: ModuleType) -> list[str]:
+    public = [name for name in vars(module) if not name.startswith("_")]
+    return [name for name in public if getattr(getattr(module, name), "__module__", None) == module.__name__]
 
 
 @cache
@@ -85,17 +91,19 @@ def _table(kind: type[Any]) -> list[str]:
     for base in reversed(kind.__mro__):
         annotations |= {name: str(hint) for name, hint in vars(base).get("__annotations__", {}).items()}
     lines = ["| field | type | default |", "|---|---|---|"]
-    for field in msgspec.structs.fields(kind):
-        default = "" if field.required else f"`{_default_of(field)}`"
+    for field in msgspec.structs.fields(kind) if issubclass(kind, msgspec.Struct) else dataclasses.fields(kind):
+        default = _default_of(field)
         annotation = annotations[field.name].replace("|", "\\|")
         lines.append(f"| `{field.name}` | `{annotation}` | {default} |")
     return [*lines, ""] if len(lines) > 2 else []
 
 
 def _default_of(field: Any) -> str:
-    if field.default is not msgspec.NODEFAULT:
-        return repr(field.default)
-    return repr(field.default_factory())
+    if field.default not in (msgspec.NODEFAULT, dataclasses.MISSING):
+        return f"`{field.default!r}`"
+    if field.default_factory not in (msgspec.NODEFAULT, dataclasses.MISSING):
+        return f"`{field.default_factory()!r}`"
+    return ""
 
 
 def _method(kind: type[Any], name: str, source: str, body: list[ast.stmt]) -> list[str]:
@@ -110,35 +118,45 @@ def _constructor(name: str, header: str) -> str:
     return re.sub(r"\n +self,(?=\n)|self(?:, )?", "", text, count=1)
 
 
-def _body(kind: type[Any], tree: ast.Module) -> list[ast.stmt]:
-    """Return the statements of a class, after those of its private bases in the same module."""
-    names = {base.__name__ for base in kind.__mro__ if base.__name__.startswith("_") or base is kind}
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name in names]
-    return [statement for node in classes for statement in node.body]
+def _bodies(kind: type[Any]) -> list[tuple[str, list[ast.stmt]]]:
+    """Return the source and the statements of a class, after those of its bases that are not public themselves."""
+    found: list[tuple[str, list[ast.stmt]]] = []
+    for base in reversed(kind.__mro__):
+        if base is kind or (base.__module__.startswith("aguila.") and not _is_public(base)):
+            source, tree = _source_of(base.__module__)
+            classes = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == base.__name__]
+            found += [(source, node.body) for node in classes]
+    return found
+
+
+def _is_public(kind: type[Any]) -> bool:
+    package = sys.modules[".".join(kind.__module__.split(".")[:2])]
+    return kind.__name__ in getattr(package, "__all__", vars(package))
 
 
 def write_entry(title: str, value: Any) -> list[str]:
     """Return the section of a function or a class."""
-    source, tree = _source_of(value.__module__)
     lines = [f"## {title}", ""]
     if inspect.isfunction(value):
+        source, tree = _source_of(value.__module__)
         headers = [_header(source, node) for node in _functions(tree.body, value.__name__)]
         return [*lines, "```python", *headers, "```", "", *_prose(inspect.getdoc(value))]
-    body = _body(value, tree)
     lines += _prose(inspect.getdoc(value))
-    if issubclass(value, msgspec.Struct):
+    if issubclass(value, msgspec.Struct) or dataclasses.is_dataclass(value):
         lines += _table(value)
-    else:
-        headers = [_constructor(value.__name__, _header(source, node)) for node in _functions(body, "__init__")]
-        lines += ["```python", *headers, "```", ""] if headers else []
-    for name in dict.fromkeys(one.name for one in body if isinstance(one, _Function) and not one.name.startswith("_")):
-        lines += _method(value, name, source, body)
-    return lines
+    methods: dict[str, list[str]] = {}
+    constructor: list[str] = []
+    for source, body in _bodies(value):
+        if headers := [_constructor(value.__name__, _header(source, node)) for node in _functions(body, "__init__")]:
+            constructor = ["```python", *headers, "```", ""]
+        for name in dict.fromkeys(one.name for one in body if isinstance(one, _Function)):
+            if not name.startswith(("_", "test_")):
+                methods[name] = _method(value, name, source, body)
+    return [*lines, *constructor, *(line for one in methods.values() for line in one)]
 
 
-def write_page(page: str) -> str:
+def write_page(title: str, introduction: str, modules: list[ModuleType]) -> str:
     """Return a page."""
-    title, introduction, modules = PAGES[page]
     lines = [f"# {title}", "", introduction, "", "<!-- Written by scripts/reference.py. -->", ""]
     entries = [
         (f"event_content.{name}" if module is event_content else name, value)

@@ -21,6 +21,8 @@ OUTSIDE_DOCS: Final = {
 }
 """Document -> page, where the page does not have the path that the document has below docs/."""
 
+_PYTHON: Final = ("server", "agent", "client", "frameworks", "testing", "stream", "store", "errors", "chat", "codec")
+
 OTHER: Final = "Guides"
 
 SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
@@ -41,6 +43,9 @@ SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
     "Reference": [
         "errors.md",
         "options.md",
+        "reference/http.md",
+        "reference/commands.md",
+        ("Python", [f"reference/{name}.md" for name in _PYTHON]),
         ("Protocol", ["reference/*.md"]),
         "rules.md",
         "dialects.md",

@@ -28,6 +28,10 @@ class Pages:
             self.markdown[self._page_of[source]] = self._convert(source)
             waiting += list(self._page_of)[before:]
 
+    def add(self, pages: dict[str, str]) -> None:
+        """Add pages that no document of the repository has."""
+        self.markdown |= pages
+
     def _convert(self, source: Path) -> str:
         text = source.read_text("utf-8")
         if source.suffix != ".md":

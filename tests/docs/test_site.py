@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import re
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from accessibility import axe_findings
+from frontends_matrix import CHROMIUM_FLAGS
+from playwright.sync_api import Browser, expect, sync_playwright
+from recipes import CHROMIUM, MissingTool, require_tools
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / "scripts" / "build_documentation.py"
@@ -55,3 +64,80 @@ def test_a_diagram_is_shown_as_text(site: Path) -> None:
     page = (site / "sequences" / "index.html").read_text()
     assert "stateDiagram-v2" in page
     assert not re.search(r'class="mermaid"', page)
+
+
+def test_llms_txt_lists_the_markdown_of_every_page(site: Path) -> None:
+    listed = re.findall(r"\]\((.+?)\)", (site / "llms.txt").read_text())
+    full = (site / "llms-full.txt").read_text()
+    assert {"index.md", "errors.md", "reference/http.md", "reference/server.md"} <= set(listed)
+    assert [path for path in listed if not (site / path).is_file()] == []
+    assert "### run_exists" in full
+
+
+def test_the_references_have_what_the_code_has(site: Path) -> None:
+    from aguila import App
+    from aguila.cli.commands import commands
+
+    http = (site / "reference" / "http.md").read_text()
+    app = App(lambda run: None, store=":memory:")
+    routes = [f"{method.upper()} {path}" for path, item in app.openapi()["paths"].items() for method in item]
+    assert [
+        route for route in routes if not route.split()[1].startswith("/agents/{") and f"## {route}\n" not in http
+    ] == []
+    shown = (site / "reference" / "commands.md").read_text()
+    names = [command.name or command.callback.__name__ for command in commands.registered_commands if command.callback]
+    assert [name for name in names if f"## aguila {name}\n" not in shown] == []
+    assert "## App\n" in (site / "reference" / "server.md").read_text()
+
+
+class _Files(SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def address(site: Path) -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Files, directory=str(site))) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    try:
+        require_tools()
+    except MissingTool as missing:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(missing))
+        pytest.skip(str(missing))
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=CHROMIUM_FLAGS)
+        yield browser
+        browser.close()
+
+
+PAGES = ["", "how-to/ask-for-approval/", "reference/http/", "reference/client/", "errors/"]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_pages_are_accessible_and_load_nothing_from_elsewhere(browser: Browser, address: str, scheme: str) -> None:
+    page = browser.new_page(color_scheme="light" if scheme == "light" else "dark")
+    requested: list[str] = []
+    page.on("request", lambda request: requested.append(request.url))
+    for path in PAGES:
+        page.goto(address + path, wait_until="networkidle")
+        assert axe_findings(page) == [], path
+    page.close()
+    assert [url for url in requested if not url.startswith((address, "data:", "blob:"))] == []
+
+
+def test_the_search_finds_an_error_code_without_a_server(browser: Browser, address: str) -> None:
+    page = browser.new_page()
+    page.goto(address)
+    page.keyboard.press("Control+k")
+    page.keyboard.type("run_exists")
+    expect(page.locator("a[href*='errors/'][href*='run_exists']").first).to_be_visible(timeout=60_000)
+    page.close()
