@@ -54,6 +54,7 @@ from aguila.server.runs.runs import Runs
 from aguila.server.signals import SignalListener
 from aguila.store import MemoryStore, Retention, Store
 from aguila.store.locations import MEMORY, make_store
+from aguila.telemetry import load_meter
 from aguila.telemetry.counts import Counts
 from aguila.telemetry.instruments import REFUSALS
 
@@ -268,9 +269,8 @@ class App:
             return self._service
 
     async def _start(self) -> Service:
-        if self.metrics is not None and self._counts is None:  # here: each worker has its own, also after a fork
-            folder = self.metrics.folder
-            self._counts = Counts(None if folder is None else Path(folder))
+        if self._counts is None:  # not earlier: each worker has its own, also after a fork
+            self._counts = self._make_counts()
         closing = [one.closing for one in self._front_ends if one.closing is not None]
         service = Service(
             Runs(
@@ -304,6 +304,14 @@ class App:
                 self._signals.uninstall()
             raise
         return service
+
+    def _make_counts(self) -> Counts | None:
+        """Make what the instruments count in; None if neither Prometheus nor OpenTelemetry reads it."""
+        forward = load_meter()
+        if self.metrics is None and forward is None:
+            return None
+        folder = None if self.metrics is None else self.metrics.folder
+        return Counts(None if folder is None else Path(folder), forward)
 
     def _reset(self) -> None:
         """Drop the resources of a closed event loop, as after each test without a lifespan."""

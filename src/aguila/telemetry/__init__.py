@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aguila.telemetry.meter import Forward
     from aguila.telemetry.spans import Spans
 
 NoteResult = Callable[[Any, str | None], None]
@@ -25,6 +26,15 @@ def load_spans() -> Spans | None:
     from aguila.telemetry.spans import find_spans
 
     return find_spans()
+
+
+def load_meter() -> Forward | None:
+    """Return what passes measurements to OpenTelemetry; None if this process has set no meter provider."""
+    if "opentelemetry.metrics" not in sys.modules:
+        return None
+    from aguila.telemetry.meter import find_meter
+
+    return find_meter()
 
 
 def tool_span(name: str, call_id: str, arguments: Mapping[str, Any] | str) -> AbstractContextManager[NoteResult]:

@@ -1,9 +1,10 @@
 """Count what the instruments measure, in memory that other processes can read.
 
 A series is an instrument with values of its attributes. Its numbers are cells of one block of memory. With a folder,
-the block is the beginning of a file that this process has locked, and the names of the series follow as lines of JSON.
-So the processes of a server read each other's numbers, and a process that dies loses none: the next one that starts
-takes its file over and continues to count in it.
+the block is the beginning of a mapped file that this process has locked, and the names of the series follow as lines of
+JSON. So the processes of a server read each other's numbers, and a process that dies loses none: the next one that
+starts takes its file over and continues to count in it. The file has its full size from the start, because a full disk
+must not stop a run.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from __future__ import annotations
 import mmap
 import os
 from bisect import bisect_left
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Final
 from uuid import uuid4
+from zlib import crc32
 
 import msgspec
 
@@ -28,56 +30,64 @@ except ImportError:  # Windows
 OTHER: Final = "_OTHER"
 """The attribute values of what is counted when there is no room for another series."""
 
-_CELLS: Final = 1 << 14
-_BLOCK: Final = 8 * _CELLS
-_RESERVED: Final = sum(one.size for one in INSTRUMENTS)
-_SUFFIX: Final = ".counts"
+_MAX_SERIES: Final = 1000
+_BLOCK: Final = 8 * (_MAX_SERIES + len(INSTRUMENTS)) * max(one.size for one in INSTRUMENTS)
+_NAMES: Final = 1 << 17
+_RESERVED: Final = 1 << 12
+"""Bytes of the names that are left for those of ``OTHER``."""
 _BY_NAME: Final = {one.name: one for one in INSTRUMENTS}
+_SUFFIX: Final = f".{crc32(repr([(one.name, one.size, one.attributes) for one in INSTRUMENTS]).encode()):08x}.counts"
+"""The end of the names of files. Processes of versions with other instruments do not read each other's."""
+
+Receiver = Callable[[Instrument, float, tuple[str, ...]], None]
+"""Takes the change of a counter or a gauge, or the value of a histogram, and the values of the attributes."""
 
 Series = Mapping[tuple[str, ...], list[float]]
 """The numbers of an instrument for each combination of attribute values."""
 
 
-class _Line(msgspec.Struct, array_like=True):
-    """The name of a series in a file. A process of another version may give the instrument another size."""
-
-    instrument: str
-    values: tuple[str, ...]
-    size: int
-
-
 class Counts:
     """The numbers of one process. With ``folder``, ``read`` returns the sums of all processes that share it.
 
+    ``forward`` also receives each measurement.
     Call ``add`` and ``record`` from one thread only. Raises ``OSError`` if the folder cannot be used, and
     ``RuntimeError`` on a platform whose processes cannot share it.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, forward: Receiver | None = None) -> None:
         self._folder = folder
+        self._forward = forward
         self._places: dict[tuple[Instrument, tuple[str, ...]], int] = {}
         self._used = 0
+        self._named = 0
         self._file: IO[bytes] | None = None
         if folder is None:
-            self._cells = memoryview(bytearray(_BLOCK)).cast("d")
+            memory = memoryview(bytearray(_BLOCK + _NAMES))
         else:
             folder.mkdir(parents=True, exist_ok=True)
             self._file = _lock_file(folder)
-            self._cells = memoryview(mmap.mmap(self._file.fileno(), _BLOCK)).cast("d")
-            self._load(self._file)
+            memory = memoryview(mmap.mmap(self._file.fileno(), _BLOCK + _NAMES))
+        self._cells = memory[:_BLOCK].cast("d")
+        self._names = memory[_BLOCK:]
+        self._load()
         for instrument in INSTRUMENTS:
             for values in instrument.initial:
                 self._find(instrument, values)
 
     def add(self, instrument: Instrument, amount: float, *values: str) -> None:
         """Add to a counter or a gauge, with the values of its attributes."""
-        self._cells[self._find(instrument, values)] += amount
+        place, values = self._find(instrument, values)
+        self._cells[place] += amount
+        if self._forward is not None:
+            self._forward(instrument, amount, values)
 
     def record(self, instrument: Instrument, value: float, *values: str) -> None:
         """Count a value in a histogram, with the values of its attributes."""
-        first = self._find(instrument, values)
+        first, values = self._find(instrument, values)
         self._cells[first + bisect_left(instrument.bounds, value)] += 1
         self._cells[first + len(instrument.bounds) + 1] += value
+        if self._forward is not None:
+            self._forward(instrument, value, values)
 
     def close(self) -> None:
         """Leave the file to the next process that starts. Nothing is counted after this."""
@@ -87,9 +97,9 @@ class Counts:
 
     def reset_gauges(self) -> None:
         """Set the gauges of this process to zero: nothing of what they count exists any more."""
-        for (instrument, _), place in self._places.items():
+        for (instrument, values), place in self._places.items():
             if instrument.kind == "gauge":
-                self._cells[place] = 0.0
+                self.add(instrument, -self._cells[place], *values)
 
     def read(self) -> dict[Instrument, Series]:
         """Return the numbers of each instrument, summed over the processes that share the folder."""
@@ -100,32 +110,39 @@ class Counts:
             for path in self._folder.glob(f"*{_SUFFIX}"):
                 with path.open("rb") as file:
                     is_alive = not _try_lock(file, is_shared=True)
-                    block, lines = file.read(_BLOCK), file.read()
-                if len(block) == _BLOCK:  # otherwise its process is just making it
-                    found = [one for one in _places_of(lines)[0].items() if is_alive or one[0][0].kind != "gauge"]
+                    block, names = file.read(_BLOCK), file.read(_NAMES)
+                if len(names) == _NAMES:  # otherwise its process is just making it
+                    found = [one for one in _places_of(names).items() if is_alive or one[0][0].kind != "gauge"]
                     _sum(totals, found, memoryview(block).cast("d"))
         return {**totals}
 
-    def _find(self, instrument: Instrument, values: tuple[str, ...]) -> int:
-        """Return the first cell of a series."""
+    def _find(self, instrument: Instrument, values: tuple[str, ...]) -> tuple[int, tuple[str, ...]]:
+        """Return the first cell of a series, and its values: others if there is no room for it."""
         place = self._places.get((instrument, values))
         if place is not None:
-            return place
+            return place, values
         others = (OTHER,) * len(values)
-        if self._used + instrument.size > _CELLS - _RESERVED and values != others:
+        line = msgspec.json.encode((instrument.name, values)) + b"\n"
+        is_full = len(self._places) >= _MAX_SERIES or self._named + len(line) > _NAMES - _RESERVED
+        if is_full and values != others:
             return self._find(instrument, others)
-        if self._file is not None:
-            line = msgspec.json.encode(_Line(instrument.name, values, instrument.size))
-            self._file.write(line + b"\n")
+        end = self._named + len(line)
+        self._names[self._named : end - 1] = line[:-1]
+        self._names[end - 1] = line[-1]  # last: a line without its end is not read
+        self._named = end
         place = self._places[instrument, values] = self._used
         self._used += instrument.size
-        return place
+        return place, values
 
-    def _load(self, file: IO[bytes]) -> None:
-        """Continue with the numbers of a process that has died."""
-        file.seek(_BLOCK)
-        self._places, self._used = _places_of(file.read())
-        self.reset_gauges()
+    def _load(self) -> None:
+        """Continue with the numbers of a process that has died, if the file has any."""
+        names = bytes(self._names)
+        self._named = names.rfind(b"\n") + 1
+        self._places = _places_of(names)
+        for (instrument, _), place in self._places.items():
+            self._used += instrument.size
+            if instrument.kind == "gauge":
+                self._cells[place] = 0.0
 
 
 def _lock_file(folder: Path) -> IO[bytes]:
@@ -137,8 +154,9 @@ def _lock_file(folder: Path) -> IO[bytes]:
         path = found.pop() if found else folder / f"{uuid4().hex}{_SUFFIX}"
         file = path.open("ab+", buffering=0)
         if _try_lock(file):
-            if file.seek(0, os.SEEK_END) < _BLOCK:
-                file.truncate(_BLOCK)
+            if file.seek(0, os.SEEK_END) < _BLOCK + _NAMES:
+                file.truncate(0)
+                file.write(bytes(_BLOCK + _NAMES))
             return file
         file.close()
 
@@ -153,19 +171,16 @@ def _try_lock(file: IO[bytes], *, is_shared: bool = False) -> bool:
     return True
 
 
-def _places_of(lines: bytes) -> tuple[dict[tuple[Instrument, tuple[str, ...]], int], int]:
-    """Read the names of series; return the first cell of each, and how many cells are used."""
+def _places_of(names: bytes) -> dict[tuple[Instrument, tuple[str, ...]], int]:
+    """Read the names of series; return the first cell of each."""
     places: dict[tuple[Instrument, tuple[str, ...]], int] = {}
     used = 0
-    for text in lines.splitlines(keepends=True):
-        if not text.endswith(b"\n"):  # it is being written
-            break
-        line = msgspec.json.decode(text, type=_Line)
-        instrument = _BY_NAME.get(line.instrument)
-        if instrument is not None and (instrument.size, len(instrument.attributes)) == (line.size, len(line.values)):
-            places[instrument, line.values] = used
-        used += line.size
-    return places, used
+    for line in names[: names.rfind(b"\n") + 1].splitlines():
+        name, values = msgspec.json.decode(line, type=tuple[str, tuple[str, ...]])
+        instrument = _BY_NAME[name]
+        places[instrument, values] = used
+        used += instrument.size
+    return places
 
 
 def _sum(
