@@ -23,7 +23,7 @@ def http_page() -> str:
     document = app.openapi()
     lines = [_INTRODUCTION]
     paths = [path for path in document["paths"] if not path.startswith("/agents/")]
-    for path in sorted(paths, key=lambda path: path.startswith("/copilotkit")):
+    for path in sorted(paths, key=lambda path: path.startswith(("/admin", "/copilotkit"))):
         for method, operation in document["paths"][path].items():
             lines += [f"## {method.upper()} {path}", "", f"{operation['summary']}.", ""]
             lines += _parameters(operation.get("parameters", []))

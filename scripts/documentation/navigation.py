@@ -88,7 +88,9 @@ def write_navigation(pages: Iterable[str]) -> str:
     """Write the navigation of these pages, as TOML."""
     left = sorted(pages)
     names = [name for entries in SECTIONS.values() for entry in entries for name in _names_of(entry)]
-    named = {page: None for name in names if "*" not in name for page in left if page == name}
+    named = {name for name in names if "*" not in name}
+    if missing := named.difference(left):
+        raise LookupError(f"SECTIONS names pages that do not exist: {', '.join(sorted(missing))}")
     lines: list[str] = []
     for section, entries in SECTIONS.items():
         found = [one for entry in entries for one in _resolve(entry, left, named)]

@@ -136,8 +136,8 @@ def test_pages_are_accessible_and_load_nothing_from_elsewhere(browser: Browser, 
 
 def test_the_search_finds_an_error_code_without_a_server(browser: Browser, address: str) -> None:
     page = browser.new_page()
-    page.goto(address)
+    page.goto(address, wait_until="networkidle")
     page.keyboard.press("Control+k")
-    page.keyboard.type("run_exists")
+    page.locator("input[role=combobox]").fill("run_exists", timeout=60_000)
     expect(page.locator("a[href*='errors/'][href*='run_exists']").first).to_be_visible(timeout=60_000)
     page.close()

@@ -2,7 +2,10 @@
 const NAMES = [
   ["nav.md-path", { "aria-label": "Breadcrumbs" }],
   ["nav.md-code__nav", { role: "none" }],
-  ["nav.md-nav nav.md-nav:not(.md-nav--secondary)", { role: "none", "aria-labelledby": null, "aria-expanded": null }],
+  [
+    "nav.md-nav nav.md-nav:not(.md-nav--secondary)",
+    { role: "none", "aria-label": null, "aria-labelledby": null, "aria-expanded": null },
+  ],
   ["label.md-overlay", { "aria-hidden": "true", "aria-label": null }],
 ];
 
