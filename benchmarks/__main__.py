@@ -24,6 +24,7 @@ PARTS = [
     "server",
     "server_peers",
     "postgres",
+    "sizing",
     "large",
     "long_threads",
     "telemetry",
