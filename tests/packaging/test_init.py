@@ -1,19 +1,36 @@
-"""From the wheel, in an empty directory: ``aguila init``, its tests, ``aguila serve``, and the page in Chromium."""
+"""From the wheel, in an empty directory: ``aguila init``, its tests, ``aguila serve``, the page in Chromium, its image.
+
+All in one test: what it installs is made once for each process of the tests.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from chat_page import ChatPage
 from frontends_matrix import CHROMIUM_FLAGS
+from image import Image, can_contain
 from playwright.sync_api import expect, sync_playwright
 from ports import free_port
 from processes.commands import Command
 from recipes import CHROMIUM, MissingTool, require_tools
+from waiting import DEADLINE
+
+
+@pytest.fixture
+def image_root() -> Iterator[Path]:
+    """A folder that every user can enter."""
+    folder = Path(tempfile.mkdtemp(prefix="aguila-image-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
 
 
 def run(*command: str | Path, folder: Path) -> str:
@@ -23,8 +40,8 @@ def run(*command: str | Path, folder: Path) -> str:
     return done.stdout
 
 
-def test_a_new_project_is_installed_tested_served_and_chats(
-    installed: Callable[..., Path], packages: Path, tmp_path: Path
+def test_a_new_project_is_installed_tested_served_and_chats_also_in_its_image(
+    installed: Callable[..., Path], packages: Path, tmp_path: Path, image_root: Path
 ) -> None:
     try:
         require_tools()
@@ -50,6 +67,29 @@ def test_a_new_project_is_installed_tested_served_and_chats(
     tracked = run("git", "status", "--short", "--untracked-files=all", folder=project)
     written = {".gitignore", "Dockerfile", "README.md", "agent.py", "pyproject.toml", "test_agent.py"}
     assert {line.split()[1] for line in tracked.splitlines()} - {f"server-{port}.log"} == written
+
+    if can_contain():
+        serve_image(project, packages, image_root)
+
+
+def serve_image(project: Path, packages: Path, root: Path) -> None:
+    """Build the image of the project and run it, as far as that is possible without a container engine."""
+    shutil.copytree(packages, project / "wheels", copy_function=os.link)
+    image = Image(root, project, PIP_NO_INDEX="1", PIP_DISABLE_PIP_VERSION_CHECK="1", PIP_NO_COMPILE="1")
+    assert int(image.user) > 0
+    port = free_port()
+    container = image.start(port, project, AGUILA_PORT=str(port))
+    try:
+        message = {"id": "m", "role": "user", "content": "Hello"}
+        assert container.events(messages=[message])[-1]["type"] == "RUN_FINISHED"
+        status = Path(f"/proc/{container.first}/status").read_text()
+        assert f"NSpid:\t{container.first}\t1\n" in status
+        assert f"Uid:\t{image.user}\t" in status
+        os.kill(container.first, signal.SIGTERM)
+        assert container.process.wait(DEADLINE) == 0, container.log
+    finally:
+        container.stop()
+    assert (image.volumes[0] / "aguila.db").is_file()
 
 
 def chat_about_dice(url: str) -> None:

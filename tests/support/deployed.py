@@ -17,7 +17,7 @@ from serving import REPOSITORY, Stream, run_input
 from waiting import DEADLINE
 
 DEPLOY = REPOSITORY / "deploy"
-CLIENTS = 4
+CLIENTS = 2
 """How many clients ``load`` has."""
 
 HEADERS = {"host": "agents.example.com", "authorization": "Bearer token-of-ada"}
