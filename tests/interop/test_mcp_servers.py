@@ -6,16 +6,17 @@ import json
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from models.mcp_agent import calling, node_server, tour
 from ports import free_port
-from processes.node import node_path
+from processes.node import run_node
 from pydantic_ai import Agent
-from pydantic_ai.messages import ModelMessage, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from pydantic_ai.models.function import FunctionModel
+from serving import serving
 from waiting import wait_until
 
 from aguila import App
@@ -27,32 +28,12 @@ from aguila.protocol import ActivityMessage, ToolMessage
 from aguila.testing import client_for
 
 pytestmark = pytest.mark.anyio
-FOLDER = Path(__file__).parent / "mcp"
 SHOP = Path(__file__).parents[1] / "support" / "mcp_shop.py"
-
-
-def node_server(name: str, *args: str) -> list[str]:
-    return [node_path(FOLDER), str(FOLDER / "node_modules" / ".bin" / name), *args]
 
 
 def accepts(port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def calling(*calls: tuple[str, dict[str, Any]]) -> FunctionModel:
-    """A model that calls tools, one in each round, and then says what the last one returned."""
-
-    async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
-        returned = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
-        if len(returned) < len(calls):
-            name, args = calls[len(returned)]
-            assert name in {tool.name for tool in info.function_tools}, "the server offers the tool"
-            yield {0: DeltaToolCall(name, json.dumps(args), tool_call_id=f"call-{len(returned)}")}
-        else:
-            yield f"It returned: {returned[-1].model_response_str()[:200]}"
-
-    return FunctionModel(stream_function=answer)
 
 
 def app_of(model: FunctionModel, *toolsets: Any) -> App:
@@ -186,3 +167,17 @@ async def test_a_server_that_is_not_there_fails_the_run_only() -> None:
 def test_a_server_is_a_url_or_a_command() -> None:
     with pytest.raises(ValueError, match="a URL or a command"):
         MCPServer("")
+
+
+def test_the_official_client_sees_progress_images_questions_and_approvals(tmp_path: Path) -> None:
+    with serving(App(tour(tmp_path))) as server:
+        turns = json.loads(run_node("mcp.mjs", json.dumps({"url": server.url})))
+    assert [turn["outcome"]["type"] for turn in turns] == ["interrupt", "interrupt", "success"]
+    messages = turns[-1]["messages"]
+    (progress,) = [one for one in messages if one["role"] == "activity"]
+    assert (progress["activityType"], progress["content"]["progress"]) == ("mcp-progress", 3)
+    _, image, elicited, written = [one["content"] for one in messages if one["role"] == "tool"]
+    assert [part["type"] for part in image] == ["text", "image", "text"]
+    assert "Name: Ann" in str(elicited)
+    assert "note.txt" in written
+    assert (tmp_path / "note.txt").read_text() == "eagles"
