@@ -479,13 +479,13 @@ async def test_apps_that_share_a_store_do_not_close_it_for_each_other() -> None:
 
 OPTIONS = """store authenticate allow_anonymous history busy limits retention allowed_hosts cors_origins headers_allowed
 capabilities debug handle_signals copilotkit page langgraph_interrupts warn drain heartbeat cancel_unwatched_after
-timing trust sends"""
+timing trust sends metrics trace_url"""
 
 
-def test_an_app_has_23_options() -> None:
+def test_an_app_has_25_options() -> None:
     _, *options, removed = inspect.signature(App).parameters.values()
     assert sorted(one.name for one in options) == sorted(OPTIONS.split())
-    assert (len(options), removed.kind) == (23, inspect.Parameter.VAR_KEYWORD)
+    assert (len(options), removed.kind) == (25, inspect.Parameter.VAR_KEYWORD)
     groups = {one.__name__: list(one.__struct_fields__) for one in (Timing, Trust, Sends)}
     assert groups == {
         "Timing": ["lease", "cancel_grace", "store_patience"],

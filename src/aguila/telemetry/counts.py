@@ -20,6 +20,7 @@ from zlib import crc32
 
 import msgspec
 
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.telemetry.instruments import INSTRUMENTS, Instrument
 
 try:
@@ -176,7 +177,7 @@ def _places_of(names: bytes) -> dict[tuple[Instrument, tuple[str, ...]], int]:
     places: dict[tuple[Instrument, tuple[str, ...]], int] = {}
     used = 0
     for line in names[: names.rfind(b"\n") + 1].splitlines():
-        name, values = msgspec.json.decode(line, type=tuple[str, tuple[str, ...]])
+        name, values = decode_json(line, tuple[str, tuple[str, ...]])
         instrument = _BY_NAME[name]
         places[instrument, values] = used
         used += instrument.size

@@ -428,7 +428,9 @@ async def test_a_stream_whose_last_write_is_blocked_ends_when_the_streams_close(
         return await asyncio.Event().wait()
 
     streams = OpenStreams(heartbeat=60)
-    service: Any = SimpleNamespace(store=MemoryStore(), streams=streams, loop=streams.loop, cancel_after=None)
+    service: Any = SimpleNamespace(
+        store=MemoryStore(), streams=streams, loop=streams.loop, cancel_after=None, counts=None
+    )
     stream = EventStream(service, CURRENT_SSE, "scope", "thread", opening=b"data: {}\n\n")
     sending = asyncio.create_task(stream({}, receive, send))
     await asyncio.wait_for(blocked.wait(), DEADLINE)

@@ -13,6 +13,7 @@ import msgspec
 
 from aguila.cli.doctor.checks import Check
 from aguila.cli.doctor.connection import MAX_ERROR, PATIENCE, Connection
+from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.sse import Frame, SSEParser
 from aguila.errors import DecodeError
 from aguila.server.http.openapi.documents import ErrorDocument, Problem
@@ -56,7 +57,7 @@ class _ProbeStream:
             if not data:
                 return None
             self._frames += self._parser.feed(data)
-        return msgspec.json.decode(self._frames.pop(0).data, type=_ProbeEvent).value
+        return decode_json(self._frames.pop(0).data, _ProbeEvent).value
 
 
 def check_way(server: Connection, origin: str | None) -> Iterator[Check]:
@@ -147,7 +148,7 @@ def _explain_refusal(server: Connection, response: HTTPResponse) -> _Failed:
 def _read_problem(body: bytes) -> Problem | None:
     """Return an error of the server; None if the body is none."""
     try:
-        return msgspec.json.decode(body, type=ErrorDocument).error
+        return decode_json(body, ErrorDocument).error
     except (msgspec.DecodeError, UnicodeError):
         return None
 
