@@ -12,7 +12,7 @@ from starlette.routing import BaseRoute
 
 from aguila.protocol import Event
 from aguila.server.config.errors import Rejected
-from aguila.server.http.openapi.operation import Operations
+from aguila.server.http.openapi.operation import Operation, Operations
 from aguila.server.http.request import Request
 from aguila.server.runs.start_request import StartRequest
 from aguila.store import RunRecord
@@ -49,6 +49,9 @@ class FrontEnd:
     def operations(self) -> Operations:
         """What the OpenAPI document says about the handlers of its routes."""
         return {}
+
+    root_operation: Operation | None = None
+    """What the OpenAPI document says about the requests that ``root`` answers."""
 
     def root(self, request: Request) -> Endpoint | None:
         """Return the endpoint that answers a request to the root of the app or of an agent; None to leave it alone."""

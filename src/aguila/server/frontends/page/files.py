@@ -97,6 +97,14 @@ class PageFiles(FrontEnd):
         sent = Answer(description="The file", content={ANY: None})
         return {self._send_asset: Operation(summary="Get a file of the page", answers={200: sent})}
 
+    root_operation = Operation(
+        summary="Show the page",
+        answers={
+            200: Answer(description="The page, for browsers", content={"text/html": None}),
+            503: Answer(description="The page is not built", content={"text/html": None}),
+        },
+    )
+
     def root(self, request: Request) -> Endpoint | None:
         if request.method not in ("GET", "HEAD") or not _wants_html(request):
             return None

@@ -2,6 +2,7 @@
 
 from aguila.server.frontends.tanstack.events import TanStackFraming
 from aguila.server.frontends.tanstack.history import restore_request
+from aguila.server.frontends.tanstack.operations import ROOT
 from aguila.server.frontends.tanstack.routes import find_root
 from aguila.server.http.frames import Framing
 from aguila.server.http.front_end import FrontEnd
@@ -17,6 +18,7 @@ class TanStack(FrontEnd):
 
     header = "x-run-id"
     parameter = "offset"
+    root_operation = ROOT
 
     def root(self, request: Request) -> Endpoint | None:
         return find_root(request)

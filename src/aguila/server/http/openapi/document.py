@@ -17,9 +17,9 @@ from aguila.protocol import Event, RunAgentInput
 from aguila.protocol._base import Phantom
 from aguila.server.http.front_end import FrontEnd
 from aguila.server.http.openapi.documents import Document, ErrorDocument
-from aguila.server.http.openapi.operation import ID, JSON, Answer, Operation
+from aguila.server.http.openapi.operation import ID, JSON, Answer, Operation, Parameter
 from aguila.server.http.openapi.operations import OPERATIONS
-from aguila.server.http.routes import Endpoint
+from aguila.server.http.routes import Endpoint, get_root
 
 _PARAMETER: Final = re.compile(r"\{(\w+)\}")
 _REF: Final = "#/components/schemas/{name}"
@@ -49,6 +49,8 @@ def build_document(
     operations = dict(OPERATIONS)
     for front_end in front_ends:
         operations |= front_end.operations
+    at_root = [one.root_operation for one in front_ends if one.root_operation is not None]
+    operations[get_root] = _join(at_root)
     types: list[Any] = [Event, ErrorDocument]
     for one in operations.values():
         answered = chain.from_iterable(answer.content.values() for answer in one.answers.values())
@@ -58,7 +60,7 @@ def build_document(
     paths: dict[str, dict[str, Any]] = {}
     for path, endpoint in _endpoints(routes, ""):
         for method, handler in endpoint.handlers.items():
-            if method == "HEAD":
+            if method == "HEAD" or (handler is get_root and not at_root):
                 continue
             if handler not in operations:
                 raise LookupError(f"{method} {path} has no Operation; add one in server/http/openapi/operations.py")
@@ -88,6 +90,27 @@ def build_document(
         document["components"]["securitySchemes"] = {"credentials": {"type": "http", "scheme": "bearer"}}
         document["security"] = [{"credentials": []}]
     return document
+
+
+def _join(operations: Iterable[Operation]) -> Operation:
+    """Return one operation whose requests are answered by one or another of these."""
+    answers: dict[int, Answer] = {}
+    parameters: dict[str, Parameter] = {}
+    summaries: list[str] = []
+    for one in operations:
+        summaries.append(one.summary)
+        parameters |= one.parameters
+        for status, answer in one.answers.items():
+            other = answers.get(status)
+            answers[status] = (
+                answer
+                if other is None
+                else Answer(
+                    description=f"{other.description}; {answer.description}",
+                    content={**other.content, **answer.content},
+                )
+            )
+    return Operation(summary="; ".join(summaries), answers=answers, parameters=parameters)
 
 
 def _subclasses(kind: type[Any]) -> Iterator[type[Any]]:

@@ -220,12 +220,3 @@ class UploadForm(Document, frozen=True, kw_only=True):
 
     file: Annotated[Any, Meta(extra_json_schema={"type": "string", "contentMediaType": "application/octet-stream"})]
     thread_id: Annotated[str, Meta(extra_json_schema=ID)] | UnsetType = UNSET
-
-
-class HydratedChat(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A thread in the form of TanStack AI's client."""
-
-    messages: list[dict[str, Any]]
-    active_run: dict[str, Any] | None
-    interrupts: dict[str, Any] | None
-    page: dict[str, Any]

@@ -10,7 +10,6 @@ from aguila.server.http import admin_routes, data_routes, file_routes, inspect_r
 from aguila.server.http import routes as app_routes
 from aguila.server.http.openapi.documents import (
     AgentList,
-    HydratedChat,
     IdleThread,
     OpenRuns,
     RunCheck,
@@ -46,7 +45,7 @@ from aguila.server.http.probe import probe
 from aguila.server.http.thread_routes import MAX_PAGE
 
 _CURSOR_PATTERN: Final = r"[0-9]+(-[^.]*)?([.][0-9]+)?"
-_CURSOR: Final = {
+CURSOR: Final = {
     "after": Parameter(
         description="The id of an event of this thread, or its sequence number: send the events after it",
         schema={"type": "string", "pattern": f"^{_CURSOR_PATTERN}$"},
@@ -58,13 +57,13 @@ _CURSOR: Final = {
     ),
 }
 _FOLLOWED: Final = {
-    **_CURSOR,
+    **CURSOR,
     "compact": flag("Merge the events of each ended run"),
     "times": flag("Send the time of each batch as an SSE comment; needs SSE, and not `compact`"),
     "protocolVersion": text("The protocol version that the reader understands"),
 }
 _STARTED: Final = {
-    **_CURSOR,
+    **CURSOR,
     "store": flag("false: do not store the run. It is cancelled when the client disconnects"),
     "times": flag("Send the time of each batch as an SSE comment; needs SSE"),
 }
@@ -97,24 +96,6 @@ OPERATIONS: Final[Operations] = {
     ),
     run_routes.connect: Operation(
         summary="Hydrate a client with a thread, then follow its run", answers={200: EVENTS}, body=_INPUT
-    ),
-    app_routes.get_root: Operation(
-        summary="Show the page, or answer TanStack AI",
-        answers={
-            200: Answer(
-                description="The page, for browsers; a thread or a run in the form of TanStack AI's client",
-                content={"text/html": None, JSON: HydratedChat, **EVENTS.content},
-            ),
-            503: Answer(description="The page is not built", content={"text/html": None}),
-        },
-        parameters={
-            "threadId": text("Hydrate this thread"),
-            "limit": number("The messages of a page", 1, 1000),
-            "before": text("The cursor of the page before"),
-            "runId": text("Join this run; needs `offset`"),
-            "offset": Parameter(description="A run is joined from its first event", schema={"enum": ["-1"]}),
-            **_CURSOR,
-        },
     ),
     app_routes.get_capabilities: _json("Get what the agent declares about itself", AgentCapabilities),
     app_routes.list_agents: _json("List the agents", AgentList),
