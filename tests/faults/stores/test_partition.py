@@ -69,20 +69,21 @@ class Namespace(Place):
 
     def __init__(self) -> None:
         self.name = f"aguila{secrets.token_hex(3)}"
-        part = 1 + secrets.randbelow(250)
-        self._database, self.host = f"10.213.{part}.1", f"10.214.{part}.2"
+        part = 4 * secrets.randbelow(2**14)  # a network of four addresses: rarely that of another test or place
         ip("netns", "add", self.name)
-        self._near = self._link("db", "10.213", part)
-        self._link("web", "10.214", part)
+        self._near, self._database, _ = self._link("db", "10.213", part)
+        _, _, self.host = self._link("web", "10.214", part)
 
-    def _link(self, name: str, network: str, part: int) -> str:
+    def _link(self, name: str, network: str, part: int) -> tuple[str, str, str]:
+        """Make a link; return the name of its near end, and the addresses of the near and the far end."""
         near = f"v{secrets.token_hex(4)}"
+        here, there = (f"{network}.{number // 256}.{number % 256}" for number in (part + 1, part + 2))
         ip("link", "add", near, "type", "veth", "peer", "name", name, "netns", self.name)
-        ip("addr", "add", f"{network}.{part}.1/24", "dev", near)
+        ip("addr", "add", f"{here}/30", "dev", near)
         ip("link", "set", near, "up")
-        ip("-n", self.name, "addr", "add", f"{network}.{part}.2/24", "dev", name)
+        ip("-n", self.name, "addr", "add", f"{there}/30", "dev", name)
         ip("-n", self.name, "link", "set", name, "up")
-        return near
+        return near, here, there
 
     def dsn(self, cluster: Cluster) -> str:
         return f"postgresql://aguila@{self._database}:{cluster.port}/postgres"
@@ -193,7 +194,11 @@ class Server:
             assert self._process.poll() is None, log.read_text()
             return port.exists() and port.read_text().endswith("\n")
 
-        wait_until(is_up, PATIENCE)
+        try:
+            wait_until(is_up, PATIENCE)
+        except BaseException:
+            self.stop()
+            raise
         self.port = int(port.read_text())
 
     def stop(self) -> None:
