@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from postgres_support import SQL, CutCommits, database_of
@@ -193,11 +194,22 @@ async def test_a_write_leaves_nothing_behind_if_one_of_its_queued_statements_fai
     await complete(store, "t", "r")
 
 
-async def test_the_pipeline_can_be_switched_off(
-    store: PostgresStore, other: PostgresStore, monkeypatch: pytest.MonkeyPatch
+async def test_no_message_follows_the_end_of_a_transaction_behind_a_pooler(
+    postgres: str, postgres_schema: str, other: PostgresStore, tmp_path: Path
 ):
-    monkeypatch.setattr("aguila.store.postgres.tx.PIPELINE", False)
-    leases = [await start(store, f"t{i}", max_running=20) for i in range(10)]
-    await asyncio.gather(*(append(store, lease, lines(1, 2)) for lease in leases))
-    await asyncio.gather(*(finish(store, lease, "question") for lease in leases))
-    assert events_of(await read(other, "t3")) == lines("started", 1, 2, "finished")
+    """A late Flush would occupy a session of PgBouncer for ever."""
+    async with PostgresStore(postgres, schema=postgres_schema, wakeups="poll") as store:
+        leases = [await start(store, f"t{i}", max_running=20) for i in range(10)]
+        connection = database_of(store).writer
+        assert connection is not None
+        with (tmp_path / "trace").open("w") as trace:
+            connection.pgconn.trace(trace.fileno())
+            await asyncio.gather(*(append(store, lease, lines(1, 2)) for lease in leases))
+            await asyncio.gather(*(finish(store, lease, "question") for lease in leases))
+            connection.pgconn.untrace()
+        messages = [
+            line.split("\t")[3] for line in (tmp_path / "trace").read_text().splitlines() if line.count("\t") > 2
+        ]
+        assert {"Execute", "Sync", "ReadyForQuery"} <= {*messages}
+        assert "Flush" not in messages
+        assert events_of(await read(other, "t3")) == lines("started", 1, 2, "finished")

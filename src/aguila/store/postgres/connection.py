@@ -62,6 +62,12 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
     """A connection that is closed when its server sends and takes nothing for ``patience`` seconds."""
 
     patience: float = math.inf
+    has_pipeline: bool = True
+    """Whether transactions use the pipeline of the driver.
+
+    Its last message may be a Flush after the Sync that ends a transaction. A pooler in transaction mode may have taken
+    the session away by then: it gives the client another one, and waits for an answer that never comes.
+    """
 
     def wait(self, gen: PQGen[T], interval: float = 0.1, timeout: float | None = None) -> T:
         """Wait for the server. Raises ``TimeoutError`` if it is silent."""
@@ -148,6 +154,7 @@ class Connector:
         )
         db.prepared_max = _STATEMENTS
         db.patience = self.attempt_seconds
+        db.has_pipeline = not self.is_pooled
         # One type for each of our values, so that a statement is prepared once.
         db.adapters.register_dumper(int, Int8BinaryDumper)
         db.adapters.register_dumper(str, StrBinaryDumper)

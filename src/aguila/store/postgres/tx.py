@@ -1,7 +1,7 @@
 """A transaction on PostgreSQL: statements are queued, and sent together when a result is needed.
 
-The pipeline of the driver, which it calls experimental, is used here and nowhere else. Without it everything works the
-same, with one round trip per statement.
+The pipeline of the driver, which it calls experimental, is used here and nowhere else. Behind a pooler in transaction
+mode everything works the same without it, with one round trip per statement.
 """
 
 from __future__ import annotations
@@ -18,9 +18,6 @@ from psycopg.pq import TransactionStatus
 from aguila.store.postgres.arrays import select_each, split_rows
 from aguila.store.postgres.connection import Connection, drop
 from aguila.store.sql.tx import Dialect, Liveness, Row
-
-PIPELINE: bool = True
-"""Whether transactions use the pipeline. Without it, each statement of a transaction is a round trip."""
 
 _WRITING = "BEGIN"
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -140,7 +137,7 @@ class PostgresTx:
 @contextmanager
 def _pipelined(db: Connection) -> Generator[psycopg.Pipeline | None]:
     """Queue the statements of a block. An error of one that was queued is raised at the end of the block."""
-    if not PIPELINE:
+    if not db.has_pipeline:
         yield None
         return
     failure: BaseException | None = None
