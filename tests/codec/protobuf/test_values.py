@@ -16,7 +16,8 @@ from streams.protobuf_bytes import field, number
 
 from aguila.codec.json.text import MAX_DEPTH
 from aguila.codec.protobuf import values
-from aguila.codec.protobuf.values import NotJSON, find_unwritable, varint, write_struct, write_value
+from aguila.codec.protobuf.scanner import Malformed
+from aguila.codec.protobuf.values import Unwritable, varint, write_struct, write_value
 from aguila.testing import strategies
 
 
@@ -95,7 +96,7 @@ def test_nesting_goes_as_deep_as_in_json_and_no_deeper() -> None:
     with pytest.raises(ValueError, match="nested deeper"):
         write(nested(MAX_DEPTH + 1))
     deeper = field(6, field(1, write(nested(MAX_DEPTH))))
-    with pytest.raises(NotJSON, match="nested deeper"):
+    with pytest.raises(Malformed, match="nested deeper"):
         read_value(deeper)
 
 
@@ -103,9 +104,10 @@ def test_a_tower_far_beyond_the_stack_is_refused() -> None:
     tower = write(1)
     for _ in range(20_000):
         tower = field(6, field(1, tower))
-    with pytest.raises(NotJSON):
+    with pytest.raises(Malformed):
         read_value(tower)
-    assert find_unwritable(nested(3000))[1] == f"nested deeper than {MAX_DEPTH}"
+    with pytest.raises(Unwritable, match=f"nested deeper than {MAX_DEPTH}"):
+        write(nested(3000))
 
 
 class Colour(Enum):
@@ -145,9 +147,9 @@ def test_occurrences_merge_as_protobuf_has_it() -> None:
 
 def test_occurrences_that_are_no_messages_alone_do_not_become_one_together() -> None:
     text = field(3, "long enough")
-    with pytest.raises(NotJSON, match="occurrences"):
+    with pytest.raises(Malformed, match="occurrences"):
         read_value(text[:5], text[5:])
-    with pytest.raises(NotJSON, match="occurrences"):
+    with pytest.raises(Malformed, match="occurrences"):
         read_struct(field(1, field(1, "a"), field(2, text[:5]), field(2, text[5:])))
 
 
@@ -178,11 +180,11 @@ def test_a_value_of_no_kind_is_absent_and_null_where_it_holds_a_place() -> None:
     [b"\xff", b"\x1a\x05ab", b"\x11\x00", b"\x1a\x01\xff", field(5, b"\x0a"), field(6, b"\x0a\x7f"), b"\x2a", b"\x20"],
 )
 def test_bytes_that_are_no_value_are_refused(data: bytes) -> None:
-    with pytest.raises(NotJSON):
+    with pytest.raises(Malformed):
         read_value(data)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_a_double_that_json_has_no_number_for_is_refused(value: float) -> None:
-    with pytest.raises(NotJSON, match="not a JSON number"):
+    with pytest.raises(Malformed, match="not a JSON number"):
         read_value(double(value))

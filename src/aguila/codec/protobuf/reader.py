@@ -15,7 +15,7 @@ from msgspec import UNSET
 from aguila.codec.notices import Notice, Warn
 from aguila.codec.protobuf.scanner import Malformed, read_envelope
 from aguila.codec.protobuf.schema import EVENTS, OPERATION_NAMES, PARTS, SOURCES, TYPE_NAMES, MessageFields
-from aguila.codec.protobuf.values import NotJSON, read_struct, read_value
+from aguila.codec.protobuf.values import read_struct, read_value
 from aguila.errors import DecodeError
 
 JSON = dict[str, Any]
@@ -87,37 +87,25 @@ class _Record:
         self.new = fields.new
         self.finish = finish
         self.always = always
-        named: dict[str, Read] = {**dict.fromkeys(fields.values, _value), **dict.fromkeys(fields.structs, _struct)}
-        named.update(readers or {})
-        # Fields by how their presence is tested, with their JSON names. Testing each is cheaper than ListFields, which
-        # creates a descriptor for every field it lists.
-        plain = [(field, fields.json_names[field]) for field in fields.scalars if field not in named]
-        self.implicit = [(field, key) for field, key in plain if field in fields.implicit]
-        self.optional = [(field, key) for field, key in plain if field not in fields.implicit]
-        shaped = [(field, fields.json_names[field], read) for field, read in named.items()]
-        self.repeated = [entry for entry in shaped if entry[0] in fields.repeated]
-        self.singular = [entry for entry in shaped if entry[0] not in fields.repeated]
+        self.texts = dict.fromkeys([fields.json_names[field] for field in fields.implicit], "")
+        self.scalars = frozenset(fields.scalars)
+        self.readers: dict[str, Read] = {
+            **dict.fromkeys(fields.values, _value),
+            **dict.fromkeys(fields.structs, _struct),
+            **(readers or {}),
+        }
 
     def read(self, message: Any, path: str, context: Context) -> JSON:
         """Read the members of a message, without ``finish``."""
-        out: JSON = {}
-        for name in self.always:
-            out[name] = []
-        for field, name in self.implicit:
-            out[name] = getattr(message, field)
-        has = message.HasField
-        for field, name in self.optional:
-            if has(field):
-                out[name] = getattr(message, field)
-        for field, name, read in self.singular:
-            if has(field):
-                out[name] = read(getattr(message, field), f"{path}/{name}", context)
-        for field, name, read in self.repeated:
-            values = getattr(message, field)
-            if len(values):
-                result = read(values, f"{path}/{name}", context)
+        out: JSON = {**self.texts, **{name: [] for name in self.always}}
+        for field, value in message.ListFields():
+            name: str = field.json_name
+            if field.name in self.readers:
+                result = self.readers[field.name](value, f"{path}/{name}", context)
                 if result is not UNSET:
                     out[name] = result
+            elif field.name in self.scalars:
+                out[name] = value
         return out
 
     def __call__(self, message: Any, path: str, context: Context) -> JSON:
@@ -130,18 +118,17 @@ class _Record:
 # Open JSON
 
 
-def _value(occurrences: Any, path: str, context: Context) -> Any:
-    try:
-        return read_value(occurrences)
-    except NotJSON as error:
-        raise DecodeError(str(error), rule="PB-7", path=path) from None
+def _open_json(read: Callable[[Any], Any]) -> Read:
+    def read_open(occurrences: Any, path: str, context: Context) -> Any:
+        try:
+            return read(occurrences)
+        except Malformed as error:
+            raise DecodeError(str(error), rule="PB-7", path=path) from None
+
+    return read_open
 
 
-def _struct(occurrences: Any, path: str, context: Context) -> Any:
-    try:
-        return read_struct(occurrences)
-    except NotJSON as error:
-        raise DecodeError(str(error), rule="PB-7", path=path) from None
+_value, _struct = _open_json(read_value), _open_json(read_struct)
 
 
 def _each(read: Read) -> Read:

@@ -6,6 +6,7 @@ null.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, get_args
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -33,18 +34,21 @@ _SCALARS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BOOL, FieldDescrip
 
 
 class MessageFields:
-    """The fields of one message by what they contain. Their names are also those of our attributes."""
+    """The fields of one message by what they contain. Their names are also those of our attributes.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    ``without`` names scalars whose attribute has another shape.
+    """
+
+    def __init__(self, name: str, without: Collection[str] = ()) -> None:
         self.new: Any = message_class(name)
         fields: list[Any] = list(self.new.DESCRIPTOR.fields)
         opaque = [f.name for f in fields if f.type == FieldDescriptor.TYPE_BYTES]
-        self.scalars: tuple[str, ...] = tuple(f.name for f in fields if f.type in _SCALARS and not f.is_repeated)
+        scalars = [f.name for f in fields if f.type in _SCALARS and not f.is_repeated]
+        self.scalars: tuple[str, ...] = tuple(n for n in scalars if n not in without)
         self.structs: tuple[str, ...] = tuple(n for n in opaque if f"{name}.{n}" in _STRUCTS)
         self.values: tuple[str, ...] = tuple(n for n in opaque if f"{name}.{n}" not in _STRUCTS)
         self.json_names: dict[str, str] = {f.name: f.json_name for f in fields}
-        self.repeated = frozenset(f.name for f in fields if f.is_repeated)
+        self.nullable = frozenset(n for n in opaque if f"{name}.{n}" in NULLABLE)
         # Strings without presence: an absent one reads as empty (PB-12).
         self.implicit: tuple[str, ...] = tuple(
             f.name for f in fields if f.type == FieldDescriptor.TYPE_STRING and not f.has_presence and not f.is_repeated

@@ -7,12 +7,12 @@ encoder drops it or writes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from aguila.codec.protobuf.schema import EVENTS, NULLABLE, OPERATIONS, PARTS, SOURCES, MessageFields
-from aguila.codec.protobuf.values import OnInexact, Unwritable, find_unwritable, varint, write_struct, write_value
+from aguila.codec.protobuf.schema import EVENTS, OPERATIONS, PARTS, SOURCES, MessageFields, message_class
+from aguila.codec.protobuf.values import OnInexact, Unwritable, write_struct, write_value
 from aguila.errors import EncodeError
 from aguila.protocol import (
     MAX_SAFE_INTEGER,
@@ -30,7 +30,6 @@ from aguila.protocol import (
     StateDeltaEvent,
     SubagentFinishedEvent,
     SubagentFinishedSuspendedOutcome,
-    TokenUsage,
     ToolCallResultEvent,
     UserMessage,
     is_plain_text,
@@ -42,72 +41,43 @@ WriteRest = Callable[[Any, Any, OnInexact], None]
 
 def write_event(event: Any, on_inexact: OnInexact) -> bytes:
     """Write an event. Raises ``EncodeError`` with the path of the value that cannot be written."""
-    record = _RECORDS.get(event.__class__)
-    if record is None:
+    kind = _KINDS.get(event.__class__)
+    if kind is None:
         raise EncodeError(f"{type(event).__name__} is not an event of the protocol")
     try:
-        return record.write(event, on_inexact)
+        return _write(event, kind, on_inexact)
     except EncodeError:
         raise
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise _explain(event, error) from error
 
 
-class _Record:
-    """Writes one kind of event."""
+class _Kind(NamedTuple):
+    """One kind of event: its field in the envelope, the number of its type, and its fields."""
 
-    def __init__(self, cls: type[Any], field: int, number: int, rest: WriteRest | None) -> None:
-        fields = MessageFields(cls.__name__)
-        reshaped = _RESHAPED.get(cls, ())
-        self.new = fields.new
-        self.number = number
-        self.scalars = tuple(name for name in fields.scalars if name not in reshaped)
-        self.opaque = [(n, write_value, f"{fields.name}.{n}" in NULLABLE) for n in fields.values]
-        self.opaque += [(n, write_struct, False) for n in fields.structs]
-        self.rest = rest
-        self.tag = varint(field << 3 | 2)
-        # The base of most events has only a type, so its bytes are made once.
-        self.base = _sized(1, _BASE.new(type=number).SerializeToString())
-
-    def write(self, event: Any, on_inexact: OnInexact) -> bytes:
-        message = self.new()
-        for name in self.scalars:
-            value = getattr(event, name)
-            if value is not None:
-                setattr(message, name, value)
-        for name, write, nullable in self.opaque:
-            value = getattr(event, name)
-            if value is not None or nullable:
-                getattr(message, name).append(write(value, on_inexact))
-        if self.rest is not None:
-            self.rest(message, event, on_inexact)
-        if event.timestamp is None and event.raw_event is None and event.metadata is None:
-            base = self.base
-        else:
-            base = self._full_base(event, on_inexact)
-        # The base is field 1 of every event and fields are written in order, so its bytes come first.
-        body = base + message.SerializeToString(deterministic=True)
-        return self.tag + varint(len(body)) + body
-
-    def _full_base(self, event: Any, on_inexact: OnInexact) -> bytes:
-        base = _BASE.new(type=self.number)
-        if event.timestamp is not None:
-            base.timestamp = _bounded(event.timestamp, -MAX_SAFE_INTEGER, "/timestamp")
-        if event.raw_event is not None:
-            base.raw_event.append(write_value(event.raw_event, on_inexact))
-        if event.metadata is not None:
-            base.metadata.append(write_struct(event.metadata, on_inexact))
-        return _sized(1, base.SerializeToString(deterministic=True))
+    field: str
+    number: int
+    fields: MessageFields
+    rest: WriteRest | None
 
 
-def _sized(field: int, body: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(body)) + body
+def _write(event: Any, kind: _Kind, on_inexact: OnInexact) -> bytes:
+    envelope = _ENVELOPE()
+    message = getattr(envelope, kind.field)
+    message.base_event.SetInParent()
+    message.base_event.type = kind.number
+    if event.timestamp is not None:
+        _bounded(event.timestamp, -MAX_SAFE_INTEGER, "/timestamp")
+    _fill(message.base_event, event, _BASE, on_inexact)
+    _fill(message, event, kind.fields, on_inexact)
+    if kind.rest is not None:
+        kind.rest(message, event, on_inexact)
+    return envelope.SerializeToString(deterministic=True)
 
 
-def _bounded(number: int, least: int, path: str) -> int:
+def _bounded(number: int, least: int, path: str) -> None:
     if not least <= number <= MAX_SAFE_INTEGER:
         raise EncodeError(f"{number} is not between {least} and {MAX_SAFE_INTEGER}", path=path)
-    return number
 
 
 def _fill(message: Any, source: Any, fields: MessageFields, on_inexact: OnInexact) -> None:
@@ -118,7 +88,7 @@ def _fill(message: Any, source: Any, fields: MessageFields, on_inexact: OnInexac
             setattr(message, name, value)
     for name in fields.values:
         value = getattr(source, name, None)
-        if value is not None:
+        if value is not None or name in fields.nullable:
             getattr(message, name).append(write_value(value, on_inexact))
     for name in fields.structs:
         value = getattr(source, name, None)
@@ -155,23 +125,16 @@ def _run_finished(message: Any, event: RunFinishedEvent, on_inexact: OnInexact) 
                 _fill(message.interrupts.add(), interrupt, _INTERRUPT, on_inexact)
         elif isinstance(outcome, RunFinishedSuccessOutcome) and outcome.pending_tool_call_ids is not None:
             message.pending_tool_call_ids.extend(outcome.pending_tool_call_ids)
-    _usage(message, event.usage)
+    _usage(message, event, on_inexact)
 
 
-def _run_error(message: Any, event: RunErrorEvent, on_inexact: OnInexact) -> None:
-    _usage(message, event.usage)
-
-
-def _usage(message: Any, usage: list[TokenUsage] | None) -> None:
-    for i, entry in enumerate(usage or ()):
-        target = message.usage.add()
+def _usage(message: Any, event: RunFinishedEvent | RunErrorEvent, on_inexact: OnInexact) -> None:
+    for i, entry in enumerate(event.usage or ()):
         for name in _USAGE.scalars:
             value = getattr(entry, name)
-            if value is None:
-                continue
-            if name.endswith("tokens"):
+            if value is not None and name.endswith("tokens"):
                 _bounded(value, 0, f"/usage/{i}/{_USAGE.json_names[name]}")
-            setattr(target, name, value)
+        _fill(message.usage.add(), entry, _USAGE, on_inexact)
 
 
 def _subagent_finished(message: Any, event: SubagentFinishedEvent, on_inexact: OnInexact) -> None:
@@ -220,13 +183,7 @@ def _messages(target: Any, messages: list[Message], path: str, on_inexact: OnIne
 
 
 def _message(target: Any, message: Message, path: str, on_inexact: OnInexact) -> None:
-    target.role = message.role
-    for name in _MESSAGE_SCALARS:
-        value = getattr(message, name, None)
-        if value is not None:
-            setattr(target, name, value)
-    if message.metadata is not None:
-        target.metadata.append(write_struct(message.metadata, on_inexact))
+    _fill(target, message, _MESSAGE, on_inexact)
     if isinstance(message, ActivityMessage):
         target.activity_content.append(write_struct(message.content, on_inexact))
         return
@@ -240,11 +197,9 @@ def _message(target: Any, message: Message, path: str, on_inexact: OnInexact) ->
 
 
 def _tool_call(target: Any, call: Any, on_inexact: OnInexact) -> None:
-    target.type = call.type
     _fill(target, call, _TOOL_CALL, on_inexact)
     target.function.SetInParent()
-    target.function.name = call.function.name
-    target.function.arguments = call.function.arguments
+    _fill(target.function, call.function, _FUNCTION, on_inexact)
 
 
 def _tool_call_result(message: Any, event: ToolCallResultEvent, on_inexact: OnInexact) -> None:
@@ -285,12 +240,12 @@ def _explain(event: Any, error: Exception) -> EncodeError:
         plain = msgspec.to_builtins(event, str_keys=True)
     except (TypeError, ValueError, RecursionError) as not_plain:
         return EncodeError(f"{event.type} cannot be written: {not_plain}")
-    path, reason = find_unwritable(plain)
-    if reason:
-        return EncodeError(f"{event.type} cannot be written: {reason}", path=path)
     try:
+        write_value(plain, lambda inexact: None)
         msgspec.convert(plain, event.__class__)
-    except (msgspec.ValidationError, Unwritable) as invalid:
+    except Unwritable as unwritable:
+        return EncodeError(f"{event.type} cannot be written: {unwritable}", path=unwritable.path)
+    except msgspec.ValidationError as invalid:
         return EncodeError(f"{event.type} cannot be written: {invalid}")
     return EncodeError(f"{event.type} cannot be written: {error}")
 
@@ -303,7 +258,8 @@ _RESUME_ENTRY = MessageFields("ResumeEntry")
 _INTERRUPT = MessageFields("Interrupt")
 _USAGE = MessageFields("Usage")
 _TOOL_CALL = MessageFields("ToolCall")
-_MESSAGE_SCALARS = tuple(name for name in MessageFields("Message").scalars if name not in ("role", "content"))
+_FUNCTION = MessageFields("ToolCall.Function")
+_MESSAGE = MessageFields("Message", without=("content",))
 _PART = {kind: MessageFields(f"{kind.capitalize()}InputPart") for kind in PARTS}
 _SOURCE = {kind: MessageFields(f"InputContent{kind.capitalize()}Source") for kind in SOURCES}
 
@@ -317,7 +273,7 @@ _RESHAPED: dict[type[Any], tuple[str, ...]] = {
 _REST: dict[type[Any], WriteRest] = {
     RunStartedEvent: _run_started,
     RunFinishedEvent: _run_finished,
-    RunErrorEvent: _run_error,
+    RunErrorEvent: _usage,
     SubagentFinishedEvent: _subagent_finished,
     StateDeltaEvent: _state_delta,
     ActivityDeltaEvent: _activity_delta,
@@ -325,6 +281,9 @@ _REST: dict[type[Any], WriteRest] = {
     ToolCallResultEvent: _tool_call_result,
 }
 
-_RECORDS: dict[type[Any], _Record] = {
-    cls: _Record(cls, field, number, _REST.get(cls)) for cls, _, field, number in EVENTS
+_ENVELOPE = message_class("Event")
+_FIELDS: dict[int, str] = {field.number: field.name for field in _ENVELOPE.DESCRIPTOR.fields}
+_KINDS: dict[type[Any], _Kind] = {
+    cls: _Kind(_FIELDS[field], number, MessageFields(cls.__name__, _RESHAPED.get(cls, ())), _REST.get(cls))
+    for cls, _, field, number in EVENTS
 }
