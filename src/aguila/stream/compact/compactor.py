@@ -4,7 +4,8 @@ Compaction never changes the conversation that a stream reduces to. It never mak
 ends. Unfinished items and failed runs stay as they are: a developer may need every event, and the stream may continue.
 
 A log of several runs has two readings: the whole log (``reduce``) and the branch of one run (``Lineage``). Both keep
-their meaning. Events are dropped or joined only if both readings allow it.
+their meaning. Events are dropped or joined only if both readings allow it. After a run that starts a branch, less is
+joined, and echoed messages stay.
 
 For a run that finished, per item:
 
@@ -13,7 +14,7 @@ text or reasoning message           start, one content event, end, also if it wa
 tool call                           start, one arguments event, end; each result unchanged
 activity first shown in the run     one snapshot, at the position of the first
 state                               one event for consecutive events of one owner: a snapshot if any, else a delta
-messages echoed in the run's input  only those that the stream has not sent before
+messages echoed in the run's input  only those that the stream has not sent before, up to the first branch
 everything else, also META          unchanged, at its position
 ==================================  ==========================================================================
 
@@ -71,7 +72,6 @@ from aguila.protocol import (
     replace,
 )
 from aguila.stream.chunks import CHUNK_KINDS, ChunkExpander
-from aguila.stream.compact.branch_bounds import RunBranch, find_branches
 from aguila.stream.compact.history import History
 from aguila.stream.reducer.message_builder import join_deltas
 
@@ -98,14 +98,11 @@ def compact(events: Iterable[Event], *, state: State = UNSET, warn: Warn = log_n
 
     Raises SequenceError for a chunk that cannot be expanded.
     """
-    runs = list(_split(events))
-    branches = find_branches([run.expanded for run in runs])
-    history = History(state, has_branches=not all(branch.is_linear for branch in branches))
+    history = History(state)
     compacted: list[Event] = []
-    for run, branch in zip(runs, branches, strict=True):
-        history.start_run(branch)
-        compacted.extend(_RunCompactor(run, history, branch, warn).events())
-        history.end_run()
+    for run in _split(events):
+        history.start_run(run.expanded)
+        compacted.extend(_RunCompactor(run, history, warn).events())
     return compacted
 
 
@@ -168,10 +165,9 @@ class _StateFold:
 class _RunCompactor:
     """Compact one run. ``out`` has one entry per expanded event; a dropped event becomes None."""
 
-    def __init__(self, run: _RunEvents, history: History, branch: RunBranch, warn: Warn) -> None:
+    def __init__(self, run: _RunEvents, history: History, warn: Warn) -> None:
         self.run = run
         self.history = history
-        self.branch = branch
         self.warn = warn
         self.out: list[Event | None] = list(run.expanded)
         self.items: dict[_ItemKey, _Item] = {}
@@ -179,8 +175,8 @@ class _RunCompactor:
         self.folds: list[_StateFold] = []
         self.has_snapshot = False
         self.unfinished: dict[_ItemKey, int] = {}
-        self.writer: dict[str, int] = {}  # the kind of item that last wrote to a message
         self.started: set[str] = set()  # messages started in this run, which therefore exist on every branch
+        self.writer: dict[str, int] = {}  # the kind of item that last wrote to a message
 
     def events(self) -> Sequence[Event]:
         run = self.run
@@ -221,8 +217,8 @@ class _RunCompactor:
         history = self.history
         if echo.state is not None:
             history.set_start_state(echo.state)
+        history.add_message_ids(echo.messages)
         if self.run.has_failed:
-            history.add_message_ids(echo.messages)
             return
         needed = _mentioned_ids(self.run.expanded)
         seen: set[str] = set()
@@ -232,14 +228,10 @@ class _RunCompactor:
             is_owner = message.subagent_run_id is not None and (
                 message.id in needed or any(call.id in needed for call in getattr(message, "tool_calls", None) or ())
             )
-            is_known = message.id in seen or (
-                history.reducer.get_role(message.id) is not None
-                and (self.branch.is_linear or message.id in self.branch.known)
-            )
+            is_known = message.id in seen or (history.is_linear and history.reducer.get_role(message.id) is not None)
             if is_owner or not is_known:
                 messages.append(message)
             seen.add(message.id)
-        history.add_message_ids(messages)
         if len(messages) != len(echo.messages):
             self.out[0] = replace(event, input=replace(echo, messages=messages))
 
@@ -319,7 +311,8 @@ class _RunCompactor:
 
     def _is_message_known(self, message_id: str) -> bool:
         """Return whether the message exists on the branch too, and is not a tool message."""
-        return self.branch.is_linear or (message_id in self.started and message_id not in self.history.tool_ids)
+        history = self.history
+        return history.is_linear or (message_id in self.started and message_id not in history.tool_ids)
 
     def _reopens(self, item: _Item, event: Any) -> bool:
         """Return whether a start continues the item: the item has ended, and was started with the same fields."""
@@ -375,7 +368,7 @@ class _RunCompactor:
         message_id: str = event.message_id
         role = self.history.reducer.get_role(message_id)
         replaces = event.__class__ is ActivitySnapshotEvent and event.replace is not False
-        may_be_another = not self.branch.is_linear and message_id in self.history.non_activity_ids
+        may_be_another = not self.history.is_linear and message_id in self.history.non_activity_ids
         if replaces and (role not in (None, "activity") or may_be_another):
             # It replaces a message, and the calls that the message may have.
             self._settle_all()
