@@ -128,7 +128,6 @@ def test_large_changes_are_relayed_off_the_event_loop_and_in_order(name: str, mo
         monkeypatch.setattr(module, function, watched)
 
     watch(apply, "apply_limited", lambda document, patch, size, budget: len(patch) > 1_000)
-    watch(apply, "apply_patch", lambda document, patch: len(patch) > 1_000)
     watch(writer, "copy_json", is_large)
     text = {"type": "TEXT_MESSAGE_CHUNK", "messageId": "m", "role": "assistant", "delta": "x"}
     sent = [text, *LARGE_CHANGES[name], text]
@@ -145,7 +144,7 @@ def test_large_changes_are_relayed_off_the_event_loop_and_in_order(name: str, mo
     assert not any(is_on_loop for found in calls.values() for is_on_loop in found)
     if name == "a patch":
         assert view["state"] == {"a": [2_999]}
-        assert set(calls) == {"apply_limited", "apply_patch", "copy_json"}
+        assert set(calls) == {"apply_limited", "copy_json"}
 
 
 async def asks_several(run: Any) -> Any:

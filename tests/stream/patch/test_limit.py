@@ -11,7 +11,6 @@ from aguila.protocol import StateDeltaEvent
 from aguila.stream import EventWriter, consume
 from aguila.stream.patch import PatchLimit
 from aguila.stream.patch import apply as limits
-from aguila.stream.patch import apply as patches
 
 
 def bomb(count: int) -> list[dict[str, str]]:
@@ -86,14 +85,13 @@ def test_small_patches_of_large_documents_are_not_measured_over_and_over(monkeyp
         measured.append(size)
         return size
 
-    monkeypatch.setattr(patches, "size_of", size_of)
     monkeypatch.setattr(limits, "size_of", size_of)
     limit, sent = PatchLimit(LIMIT), 0
-    large = [limit.apply_patch({**LARGE, "number": i}, bomb(11)) for i in range(documents)]
+    large = [limit.apply_patch({**LARGE, "number": i}, bomb(11), str(i)) for i in range(documents)]
     for i in range(400):
         sent += len(encode(ATTACKS[name]))
         with suppress(PatchError):
-            large[i % documents] = limit.apply_patch(large[i % documents], ATTACKS[name])
+            large[i % documents] = limit.apply_patch(large[i % documents], ATTACKS[name], str(i % documents))
     assert sum(measured) < 6 * LIMIT + 256 * sent
     added = limit.apply_patch({"a": 1}, [{"op": "add", "path": "/b", "value": 2}])  # it is still of use
     assert added == {"a": 1, "b": 2}

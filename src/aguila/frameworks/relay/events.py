@@ -210,7 +210,7 @@ class Relay:
         content = self._activities.get(event.message_id)
         if content is not None:
             try:
-                self._activities[event.message_id] = self._patches.apply_patch(content, event.patch)
+                self._activities[event.message_id] = self._patches.apply_patch(content, event.patch, event.message_id)
             except PatchError:
                 return _NOTHING  # the reader has reported it
         return (event,)

@@ -10,18 +10,14 @@ used without a copy. In return, callers must not change a document in place.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
 from aguila.codec.pointer import parse_pointer
 from aguila.errors import PatchError
 from aguila.stream.json_values import ARRAY, OBJECT, json_equal
-
-_MAX_DOCUMENTS: Final = 15  # besides the last one
-_MAX_EVICTED: Final = 10_000
 
 _Operation = Mapping[str, Any]
 _Owned = dict[int, Any]
@@ -55,16 +51,31 @@ def apply_patch(document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
     contains ``__proto__`` or ``constructor/prototype``. JavaScript clients refuse such paths, and two consumers of one
     stream must not end with different states. ``PatchLimit`` limits the size of documents.
     """
+    return apply_limited(document, patch, 0, None)[0]
+
+
+def apply_limited(
+    document: Any, patch: Sequence[Mapping[str, Any]], size: int, budget: SizeBudget | None
+) -> tuple[Any, int]:
+    """Apply a patch to a document of at most ``size`` bytes.
+
+    Returns the new document and an upper bound for its size. Removed values are not subtracted. If the bound exceeds
+    the limit, the document is measured, and may then grow by an eighth of the limit before it is measured again.
+    """
     if not isinstance(patch, ARRAY):
         raise PatchError(f"a patch must be an array of operations, not {_describe_type(patch)}", rule="SNAP-8")
     root = document
     owned: _Owned = {}
     for index, operation in enumerate(patch):
         try:
+            if budget is not None:
+                size += budget.bytes_added(root, size, operation)
             root = _OPERATIONS[operation["op"]](root, operation, parse_path(operation["path"]), owned)
+            if budget is not None and size > budget.limit:
+                size = budget.check(root)
         except (OperationError, KeyError, TypeError) as error:
             raise _describe_failure(error, index, operation) from None
-    return root
+    return root, size
 
 
 class SizeBudget:
@@ -84,10 +95,38 @@ class SizeBudget:
         """The bytes that were measured."""
         self._spent = 0
 
-    def measure(self, value: Any) -> int:
+    def bytes_added(self, document: Any, size: int, operation: _Operation) -> int:
+        """Return how many bytes an operation adds to a document of ``size`` bytes, at most."""
+        name, path = operation["op"], operation["path"]
+        self.earned += _EARNED_PER_OPERATION + len(path)
+        added = len(path) + _OVERHEAD
+        if name == "replace" or name == "add":
+            value = operation["value"]
+            brought = len(value) if value.__class__ is str else size_of(value) if value.__class__ in _CONTAINERS else 0
+            self.earned += brought + _OVERHEAD
+            added += brought
+        elif name == "copy":
+            value = _resolve(document, parse_path(operation["from"]))
+            if value is document:
+                added += size
+            elif value.__class__ is str:
+                added += len(value)
+            elif value.__class__ in _CONTAINERS:
+                added += self._measure(value)
+        return added
+
+    def check(self, document: Any) -> int:
+        """Measure a document. Return its size, less what it may grow by until the next time. Raises ``TooLarge``."""
+        size = self._measure(document)
+        if size > self.limit:
+            raise TooLarge(f"the document would have more than {self.limit} bytes")
+        return size - self.limit // 8
+
+    def _measure(self, value: Any) -> int:
         """Return the size of a document, or of a copied part of it. Raises ``TooLarge`` if that was done too often."""
         if self._spent > _FREE_MEASUREMENTS * self.limit + _MEASURED_PER_BYTE * self.earned:
-            raise TooLarge(f"too much was copied within documents of up to {self.limit} bytes; send the values instead")
+            message = f"too much was copied within documents of up to {self.limit} bytes; send the values instead"
+            raise TooLarge(message)
         size = size_of(value)
         self._spent += size
         self.measured += size
@@ -101,51 +140,7 @@ _EARNED_PER_OPERATION = 128
 as reading and applying the operation."""
 
 
-def apply_limited(document: Any, patch: Sequence[Mapping[str, Any]], size: int, budget: SizeBudget) -> tuple[Any, int]:
-    """Apply a patch as ``apply_patch`` does, to a document of at most ``size`` bytes.
-
-    Returns the new document and an upper bound for its size. Removed values are not subtracted. If the bound exceeds
-    the limit, the document is measured, and may then grow by an eighth of the limit before it is measured again.
-    """
-    limit = budget.limit
-    if not isinstance(patch, ARRAY):
-        raise PatchError(f"a patch must be an array of operations, not {_describe_type(patch)}", rule="SNAP-8")
-    root = document
-    owned: _Owned = {}
-    copied: dict[int, tuple[Any, int]] = {}  # sizes by id, with the value, so that its id is not used again
-    for index, operation in enumerate(patch):
-        try:
-            name, path = operation["op"], operation["path"]
-            value: Any = None
-            if name == "replace" or name == "add":
-                value = operation["value"]
-            elif name == "copy":
-                value = _resolve(root, parse_path(operation["from"]))
-            is_whole = value is root
-            root = _OPERATIONS[name](root, operation, parse_path(path), owned)
-            cls = value.__class__
-            added = len(path) + _OVERHEAD
-            if is_whole:
-                size += size
-            elif cls is str:
-                added += len(value)
-            elif cls is dict or cls is list:
-                known = copied.get(id(value))
-                if known is None:
-                    known = copied[id(value)] = (value, budget.measure(value) if name == "copy" else size_of(value))
-                added += known[1]
-            size += added
-            budget.earned += _EARNED_PER_OPERATION + (len(path) if name == "copy" else added)
-            if size > limit:
-                size = budget.measure(root)
-                if size > limit:
-                    raise TooLarge(f"the document would have more than {limit} bytes")
-                size -= limit // 8
-        except (OperationError, KeyError, TypeError) as error:
-            raise _describe_failure(error, index, operation) from None
-    return root, size
-
-
+_CONTAINERS = frozenset({dict, list})
 _OVERHEAD = 24
 """Bytes of a number, or of the punctuation around another value."""
 
@@ -161,68 +156,37 @@ def size_of(value: Any) -> int:
 _encode = msgspec.json.Encoder().encode
 
 
-@dataclass(slots=True)
-class _Prepared:
-    """The result of a patch of a document. ``size`` is None if the document was not measured."""
-
-    document: Any
-    patch: Sequence[Mapping[str, Any]]
-    result: Any
-    size: int | None = None
-    error: PatchError | None = None
-
-
 class PatchLimit:
     """Applies patches to documents of at most ``limit`` bytes of JSON, and at most an eighth more.
 
-    Remembers the sizes of the last documents, so that a document that is patched again and again is measured once.
-    Without a limit, documents of any size are patched.
+    Remembers the size of the last document of each ``key``, such as the id of an activity, so that a document that is
+    patched again and again is measured once. Without a limit, documents of any size are patched.
     """
 
-    __slots__ = ("_budget", "_evicted", "_last", "_prepared", "_sizes")
+    __slots__ = ("_budget", "_prepared", "_sizes")
 
     def __init__(self, limit: int | None) -> None:
         self._budget = None if limit is None else SizeBudget(limit)
-        # The last document and its size. Nearly every patch is for it, so it is not looked up with the others.
-        self._last: tuple[Any, int] | None = None
-        self._sizes: dict[int, tuple[Any, int]] = {}  # with the document, so that its id is not used again
-        self._evicted: dict[int, None] = {}  # not a set: an empty dict takes less memory, and every run has one
-        self._prepared: _Prepared | None = None
+        self._sizes: dict[str | None, tuple[Any, int]] = {}  # with the document, which another one may have replaced
+        self._prepared: tuple[Any, Any, _Outcome] | None = None  # a document, a patch, and what comes of them
 
-    def apply_patch(self, document: Any, patch: Sequence[Mapping[str, Any]]) -> Any:
+    def apply_patch(self, document: Any, patch: Sequence[Mapping[str, Any]], key: str | None = None) -> Any:
         """Apply a patch as ``apply_patch`` does. Raise ``PatchError`` (``limit-size``) if the result is too large."""
-        if self._prepared is not None:
-            prepared, self._prepared = self._prepared, None
-            if prepared.document is document and prepared.patch is patch:
-                return self._take(prepared)
-        if self._budget is None:
-            return apply_patch(document, patch)
-        last = self._last
-        size = last[1] if last is not None and last[0] is document else self._take_size(document, self._budget)
-        result = document
-        try:
-            result, size = apply_limited(document, patch, size, self._budget)
-        finally:  # also if it failed: to measure a large document for each failing patch would take long
-            self._last = (result, size)
+        prepared, self._prepared = self._prepared, None
+        is_prepared = prepared is not None and prepared[0] is document and prepared[1] is patch
+        result, size, error = prepared[2] if prepared and is_prepared else self._compute(document, patch, key)
+        if self._budget is not None:  # also if it failed: to measure a large document for each failing patch takes long
+            self._sizes[key] = (result, size)
+        if error is not None:
+            raise error
         return result
 
-    def prepare(self, document: Any, patch: Sequence[Mapping[str, Any]]) -> None:
+    def prepare(self, document: Any, patch: Sequence[Mapping[str, Any]], key: str | None = None) -> None:
         """Compute the result of ``apply_patch``, if it is called next and with the same objects.
 
         For long patches: it may be called in another thread, also while this one applies patches.
         """
-        prepared = _Prepared(document, patch, document)
-        try:
-            if self._budget is None:
-                prepared.result = apply_patch(document, patch)
-            else:
-                last = self._last
-                known = last if last is not None and last[0] is document else self._sizes.get(id(document))
-                prepared.size = self._measure(document, self._budget) if known is None else known[1]
-                prepared.result, prepared.size = apply_limited(document, patch, prepared.size, self._budget)
-        except PatchError as error:
-            prepared.error = error
-        self._prepared = prepared
+        self._prepared = (document, patch, self._compute(document, patch, key))
 
     def take_measured(self) -> int:
         """Return how many bytes of copies were measured since the last call."""
@@ -231,42 +195,20 @@ class PatchLimit:
         measured, self._budget.measured = self._budget.measured, 0
         return measured
 
-    def _take(self, prepared: _Prepared) -> Any:
-        if prepared.size is not None:
-            self._sizes.pop(id(prepared.document), None)
-            if self._last is not None and self._last[0] is not prepared.document:
-                self._remember(*self._last)
-            self._last = (prepared.result, prepared.size)
-        if prepared.error is not None:
-            raise prepared.error
-        return prepared.result
-
-    def _take_size(self, document: Any, budget: SizeBudget) -> int:
-        """Return the size of a document that is not the last one. The last one joins the others."""
-        known = self._sizes.pop(id(document), None)
-        size = self._measure(document, budget) if known is None else known[1]
-        if self._last is not None:
-            self._remember(*self._last)
-        return size
-
-    def _measure(self, document: Any, budget: SizeBudget) -> int:
-        if id(document) not in self._evicted:
-            return size_of(document)  # a new document, which was not measured
+    def _compute(self, document: Any, patch: Sequence[Mapping[str, Any]], key: str | None) -> _Outcome:
+        known = self._sizes.get(key)
+        if known is not None and known[0] is document:
+            size = known[1]
+        else:
+            size = 0 if self._budget is None else size_of(document)
         try:
-            size = budget.measure(document)
-        except TooLarge as error:
-            raise PatchError(str(error), rule="limit-size") from None
-        self._evicted.pop(id(document), None)
-        return size
+            return *apply_limited(document, patch, size, self._budget), None
+        except PatchError as error:
+            return document, size, error
 
-    def _remember(self, document: Any, size: int) -> None:
-        sizes = self._sizes
-        if len(sizes) >= _MAX_DOCUMENTS:
-            oldest = next(iter(sizes))
-            del sizes[oldest]
-            if len(self._evicted) < _MAX_EVICTED:
-                self._evicted[oldest] = None
-        sizes[id(document)] = (document, size)
+
+_Outcome = tuple[Any, int, PatchError | None]
+"""The new document and its size, or the old ones and the error."""
 
 
 def _describe_failure(error: Exception, index: int, operation: Any) -> PatchError:

@@ -151,7 +151,7 @@ class Reducer:
         elif isinstance(event, ActivityDeltaEvent):
             builder = self._by_id.get(event.message_id)
             if builder is not None and isinstance(builder.message, ActivityMessage):
-                self._patches.prepare(builder.message.content, event.patch)
+                self._patches.prepare(builder.message.content, event.patch, event.message_id)
 
     def add_messages(self, messages: Iterable[Message]) -> None:
         """Append messages that did not come with the stream, such as the user's next one. Known ids are skipped."""
@@ -449,7 +449,7 @@ class Reducer:
             builder.merge(event.metadata)
             self._messages.mark_changed(builder)
         try:
-            content = self._patches.apply_patch(message.content, event.patch)
+            content = self._patches.apply_patch(message.content, event.patch, event.message_id)
         except PatchError as error:
             self._notice("SNAP-9", f"the patch does not apply; the activity is unchanged: {error}", event, "/patch")
             return
