@@ -417,8 +417,9 @@ def test_an_event_that_is_taken_back_was_never_there(event, before):
     fresh, expander = ChunkExpander(), ChunkExpander()
     for earlier in (*TWO_LANES, Text(message_id="third", subagent_run_id="t"), *before):
         assert fresh.feed(earlier) == expander.feed(earlier)
+    saved = expander.save()
     expander.feed(event)
-    expander.undo()
+    expander.restore(saved)
     for later in (Text(message_id="third", delta="x"), Tool(tool_call_id="c", tool_call_name="f"), RUN_FINISHED):
         assert fresh.feed(later) == expander.feed(later)
     assert not expander.lanes

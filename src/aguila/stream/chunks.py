@@ -143,9 +143,6 @@ _CHUNK_KIND_OF: dict[type[Any], ChunkKind | None] = {
     MetaEvent: None,  # retired; it may occur anywhere and ends nothing
     **{kind.chunk: kind for kind in CHUNK_KINDS},
 }
-CHUNKED_ENDS: frozenset[type[Any]] = frozenset(kind.end for kind in CHUNK_KINDS)
-"""The end events of items that chunks can open."""
-
 _ENDS_ONE_LANE = ENDS_OWN_LANE | ENDS_NAMED_LANE
 
 _MAX_NAMED_LANES = 5
@@ -155,21 +152,16 @@ Lane = str | None
 
 
 class _OpenItem(NamedTuple):
-    """An item that chunks have opened. ``opened_at`` is the index of the event that opened it."""
+    """An item that chunks have opened."""
 
     kind: ChunkKind
     id: str
     owner: Lane
     fields: dict[str, str | None]
-    opened_at: int
 
     def end(self) -> Event:
         # The end has no metadata and no timestamp: the event that ends an item does not belong to it (CHK-10).
         return self.kind.end(**{self.kind.id_field: self.id}, subagent_run_id=self.owner)
-
-
-_Change = tuple[int, list[tuple[Lane, _OpenItem]], list[Lane]]
-_NO_CHANGE: _Change = (-1, [], [])
 
 
 class ChunkExpander:
@@ -178,15 +170,13 @@ class ChunkExpander:
     A refused chunk raises ``SequenceError`` and leaves the expander unchanged.
     """
 
-    __slots__ = ("_by_id", "_count", "_last_change", "lanes")
+    __slots__ = ("_by_id", "_count", "lanes")
 
     def __init__(self) -> None:
         self._count = 0
         self.lanes: dict[Lane, _OpenItem] = {}  # the open item of each lane, in the order of opening
         # The lane of each item, by kind of chunk and item id: an item is in one lane only.
         self._by_id: defaultdict[type[Any], dict[str, Lane]] = defaultdict(dict)
-        # The last change, for ``undo``: the index of its event, the items that it ended, the lanes that it opened.
-        self._last_change: _Change = _NO_CHANGE
 
     def feed(self, event: Event) -> Sequence[Event]:
         """Return the events that ``event`` expands to: itself, unless it is a chunk or ends a chunked item.
@@ -211,20 +201,16 @@ class ChunkExpander:
         self._count += 1
         return expanded
 
-    def undo(self) -> None:
-        """Undo the last event, because one of the events that it expanded to was refused."""
-        self._count -= 1
-        when, ended, opened = self._last_change
-        if when != self._count:
-            return
-        self._last_change = _NO_CHANGE
-        for lane in opened:
-            self._drop(lane)
-        if ended:
-            self.lanes.update(ended)
-            self.lanes = dict(sorted(self.lanes.items(), key=lambda entry: entry[1].opened_at))
-            for lane, item in ended:
-                self._by_id[item.kind.chunk][item.id] = lane
+    def save(self) -> tuple[int, dict[Lane, _OpenItem]]:
+        """Return what ``restore`` needs to undo later events, because one that they expanded to was refused."""
+        return self._count, dict(self.lanes)
+
+    def restore(self, saved: tuple[int, dict[Lane, _OpenItem]]) -> None:
+        """Undo the events since ``save``."""
+        self._count, self.lanes = saved
+        self._by_id.clear()
+        for lane, item in self.lanes.items():
+            self._by_id[item.kind.chunk][item.id] = lane
 
     def close(self) -> list[Event]:
         """End the stream. Returns no events: an item that is still open was cut off, and its end is not made up."""
@@ -252,13 +238,11 @@ class ChunkExpander:
             if lane not in self.lanes:
                 return (event,)
             item = self._drop(lane)
-            self._last_change = (self._count, [(lane, item)], [])
             return (item.end(), event)
         if cls in ENDS_EVERY_LANE:
-            ended = list(self.lanes.items())
+            ended = list(self.lanes.values())
             self._clear()
-            self._last_change = (self._count, ended, [])
-            return (*[item.end() for _, item in ended], event)
+            return (*[item.end() for item in ended], event)
         return (event,)
 
     def _expand(self, kind: ChunkKind, chunk: Any) -> Sequence[Event]:
@@ -278,11 +262,9 @@ class ChunkExpander:
 
         opened = self._open_item(kind, chunk, chunk_id)
         expanded: list[Event] = []
-        ended: list[tuple[Lane, _OpenItem]] = []
         if item is not None:
-            ended.append((lane, self._drop(lane)))  # removed first, so that the lane moves to the end of the order
+            self._drop(lane)  # removed first, so that the lane moves to the end of the order
             expanded.append(item.end())
-        self._last_change = (self._count, ended, [lane])
         self.lanes[lane] = opened
         self._by_id[kind.chunk][opened.id] = lane
         expanded.append(
@@ -357,7 +339,7 @@ class ChunkExpander:
         for field, absent in kind.opener_fields.items():
             value = getattr(chunk, field)
             fields[field] = absent if value is None else value
-        return _OpenItem(kind, chunk_id, chunk.subagent_run_id, fields, self._count)
+        return _OpenItem(kind, chunk_id, chunk.subagent_run_id, fields)
 
     def _content_event(self, item: _OpenItem, chunk: Any) -> Event:
         tag = chunk.subagent_run_id

@@ -58,7 +58,7 @@ from aguila.protocol import (
     ToolCallStartEvent,
     replace,
 )
-from aguila.stream.chunks import CHUNKED_ENDS, ChunkExpander
+from aguila.stream.chunks import ChunkExpander
 from aguila.stream.json_values import copy_json
 from aguila.stream.patch import PatchLimit, apply_patch, make_patch
 from aguila.stream.verification.producer_rules import ProducerRules
@@ -586,23 +586,22 @@ class EventWriter:
             except SequenceError as error:
                 _raise_illegal(error)
             return [event]
+        saved = self._expander.save()
+        written: Events = []
+        opened = None
         try:
             parts = self._expander.feed(event)
-        except SequenceError as error:
-            _raise_illegal(error)
-        # The ends come first. Their items are open, so only the event itself can be refused.
-        ended = [
-            verifier.find_closed_item(part) for part in parts if part.__class__ in CHUNKED_ENDS and part is not event
-        ]
-        written: Events = []
-        try:
+            if len(parts) > 1:
+                opened = verifier.save()
             for part in parts:
                 stamped = self._add_timestamp(part)
                 verifier.feed(stamped)
                 written.append(stamped)
         except SequenceError as error:
-            verifier.reopen(ended[: len(written)])
-            self._expander.undo()
+            # The ends come first. Their items are open, so only the event itself can be refused.
+            self._expander.restore(saved)
+            if opened is not None:
+                verifier.restore(opened)
             _raise_illegal(error)
         return written
 

@@ -13,7 +13,7 @@ front of it, or call ``verify``, which does.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter
 from typing import Any, ClassVar, Final, Literal, NamedTuple
 
@@ -38,11 +38,9 @@ from aguila.stream.verification.owners import ItemOwners
 from aguila.stream.verification.producer_rules import ProducerRules
 from aguila.stream.verification.rules import (
     ITEMS,
-    REASONING_MESSAGE,
     RUN_TABLE,
     STEP,
     SUBAGENT,
-    TEXT,
     TOOL_CALL,
     Bucket,
     Item,
@@ -64,7 +62,6 @@ _ItemId = str | tuple[Owner, str]
 _Opened = tuple[Owner, int]  # the tag of the opening event, and its index in the stream
 _NOT_OPEN: _Opened = (None, -1)
 _Handler = Callable[["Verifier", Any], None]
-_ITEM_OF_END = {item.closers[0]: item for item in (TEXT, TOOL_CALL, REASONING_MESSAGE)}
 
 
 class OpenItem(NamedTuple):
@@ -73,14 +70,6 @@ class OpenItem(NamedTuple):
     item: Item
     id: str
     owner: Owner
-
-
-class ClosedItem(NamedTuple):
-    """An item that was just closed, with what ``Verifier.reopen`` needs to open it again."""
-
-    item: Item
-    id: str
-    opened: _Opened
 
 
 class Verifier:
@@ -172,22 +161,14 @@ class Verifier:
             return tag
         return None
 
-    def find_closed_item(self, end: Event) -> ClosedItem:
-        """Return the item that this end event will close, so that ``reopen`` can undo it.
+    def save(self) -> tuple[int, dict[Item, dict[_ItemId, _Opened]]]:
+        """Return what ``restore`` needs to undo the ends of items, because the event that ended them was refused."""
+        return self.index, {item: dict(opened) for item, opened in self._open.items()}
 
-        For ends of text messages, tool calls and reasoning messages. Raises KeyError for other events.
-        """
-        item = _ITEM_OF_END[end.__class__]
-        key: str = getattr(end, item.id_field)
-        return ClosedItem(item, key, self._open[item].get(key, _NOT_OPEN))
-
-    def reopen(self, closed: Sequence[ClosedItem]) -> None:
-        """Undo the last events fed, which closed these items. The open items are in their old order again."""
-        for item, key, opened in closed:
-            self._open[item][key] = opened
-        for item in {entry.item for entry in closed}:
-            self._open[item] = dict(sorted(self._open[item].items(), key=lambda entry: entry[1][1]))
-        self.index -= len(closed)
+    def restore(self, saved: tuple[int, dict[Item, dict[_ItemId, _Opened]]]) -> None:
+        """Undo the ends of items since ``save``."""
+        self.index, opened = saved
+        self._open.update(opened)
 
     def _enter(self, state: RunState) -> None:
         self._state = state
