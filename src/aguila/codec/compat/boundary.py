@@ -144,13 +144,14 @@ class Compat:
         return True
 
     def upgrade(self, raw: Raw) -> list[Raw]:
-        """Translate a raw event to current ones: one, none or several. Never changes ``raw``."""
+        """Translate a raw event to current ones: one, none or several. Never changes ``raw``.
+
+        Pass those that are valid to ``observe``.
+        """
         self._context.keeps_spelling = False
         events = [raw]
         for plan in self._plans:
             events = [result for event in events for result in self._event(event, plan)]
-        for event in events:
-            self._remember(event)
         return events
 
     def upgrade_document(self, raw: Any, kind: str) -> Any:
@@ -239,17 +240,3 @@ class Compat:
                 changed = list(raw) if changed is None else changed
                 changed[i] = after
         return raw if changed is None else changed
-
-    def _remember(self, event: Raw) -> None:
-        """Record an event as ``observe`` does. It is still raw and may be malformed."""
-        context = self._context
-        type_ = event.get("type")
-        if type_ == "RUN_STARTED":
-            if isinstance(run_id := event.get("runId"), str):
-                context.start_run(run_id, event.get("protocolVersion"))
-        elif type_ in ("RUN_FINISHED", "RUN_ERROR"):
-            context.end_run()
-        elif type_ == "ACTIVITY_SNAPSHOT":
-            activity, kind = event.get("messageId"), event.get("activityType")
-            if isinstance(activity, str) and isinstance(kind, str):
-                context.activities[activity] = kind

@@ -40,11 +40,11 @@ class Rule(msgspec.Struct, frozen=True):
     """
 
     name: str
-    level: Literal["standard", "wide"]
     rows: tuple[int, ...]
     summary: str
     places: tuple[str, ...]
     apply: Callable[[Any, RuleContext], Any]
+    level: Literal["standard", "wide"] = "standard"
     stage: Stage = "shape"
 
 

@@ -13,13 +13,12 @@ from aguila.codec.compat.context import Rule
 
 def _null(name: str, member: str, *places: str) -> Rule:
     """Make a rule that reads a null member as absent: those of ERA-5, and two that the founding documents need."""
-    return Rule(name, "standard", (32,), f"a null {member} is read as absent", places, spelling.drop_null(member))
+    return Rule(name, (32,), f"a null {member} is read as absent", places, spelling.drop_null(member))
 
 
 _SPELLING = (
     Rule(
         name="part-type-case",
-        level="standard",
         rows=(36,),
         summary="a part's type in another case is read in lower case",
         places=("ContentPart",),
@@ -47,7 +46,6 @@ _EVENTS = (
     _null("null-parent-run-id", "parentRunId", "RunStartedEvent"),
     Rule(
         name="step-by-id",
-        level="standard",
         rows=(1,),
         summary="a step is identified by its stepName, made unique if needed; its stepId is kept as metadata",
         places=("StepStartedEvent", "StepFinishedEvent"),
@@ -55,7 +53,6 @@ _EVENTS = (
     ),
     Rule(
         name="activity-id",
-        level="standard",
         rows=(2, 3),
         summary="activityId, state and delta are read as messageId, content and patch",
         places=("ActivitySnapshotEvent", "ActivityDeltaEvent"),
@@ -63,7 +60,6 @@ _EVENTS = (
     ),
     Rule(
         name="thinking-events",
-        level="standard",
         rows=(4,),
         summary="THINKING_* is read as REASONING_*",
         places=(
@@ -77,7 +73,6 @@ _EVENTS = (
     ),
     Rule(
         name="reasoning-role",
-        level="standard",
         rows=(5,),
         summary="a reasoning message of the role 'assistant' is read as one of the role 'reasoning'",
         places=("ReasoningMessageStartEvent",),
@@ -85,7 +80,6 @@ _EVENTS = (
     ),
     Rule(
         name="reasoning-encrypted-content",
-        level="standard",
         rows=(6,),
         summary="encryptedContent is read as the encrypted value of the reasoning message",
         places=(
@@ -98,7 +92,6 @@ _EVENTS = (
     ),
     Rule(
         name="sibling-interrupt",
-        level="standard",
         rows=(7,),
         summary="an interrupt beside the outcome is read as part of it",
         places=("RunFinishedEvent",),
@@ -106,7 +99,6 @@ _EVENTS = (
     ),
     Rule(
         name="string-outcome",
-        level="standard",
         rows=(7,),
         summary="an outcome that is a string is read as an object of that type",
         places=("RunFinishedOutcome",),
@@ -122,7 +114,6 @@ _EVENTS = (
     ),
     Rule(
         name="meta-event",
-        level="standard",
         rows=(23,),
         summary="META in a run is read as RAW with the source 'meta'",
         places=("MetaEvent",),
@@ -145,7 +136,6 @@ _DOCUMENTS = (
     _null("null-part-metadata", "metadata", "ImagePart", "AudioPart", "VideoPart", "DocumentPart"),
     Rule(
         name="interrupt-payload",
-        level="standard",
         rows=(8,),
         summary="an interrupt's payload is read as reason, message and toolCallId",
         places=("Interrupt",),
@@ -153,7 +143,6 @@ _DOCUMENTS = (
     ),
     Rule(
         name="single-resume-object",
-        level="standard",
         rows=(9,),
         summary="a resume object is read as a list",
         places=("ResumeEntry[]",),
@@ -161,7 +150,6 @@ _DOCUMENTS = (
     ),
     Rule(
         name="resume-aliases",
-        level="standard",
         rows=(9,),
         summary="an alias of interruptId or payload is read as that name",
         places=("ResumeEntry",),
@@ -170,7 +158,6 @@ _DOCUMENTS = (
     _null("null-resume-payload", "payload", "ResumeEntry"),
     Rule(
         name="resume-status",
-        level="standard",
         rows=(9,),
         summary="a resume entry without status is read as resolved",
         places=("ResumeEntry",),
@@ -178,7 +165,6 @@ _DOCUMENTS = (
     ),
     Rule(
         name="binary-part",
-        level="standard",
         rows=(11, 12, 13),
         summary="a binary part is read as the media part of its MIME type",
         places=("ContentPart[]", "ContentPart"),
@@ -186,7 +172,6 @@ _DOCUMENTS = (
     ),
     Rule(
         name="message-id",
-        level="standard",
         rows=(17,),
         summary="a message without id is given one",
         places=("Message[]", "Message"),
@@ -194,7 +179,6 @@ _DOCUMENTS = (
     ),
     Rule(
         name="tool-description",
-        level="standard",
         rows=(26,),
         summary="a tool without description has an empty one",
         places=("Tool",),
@@ -210,7 +194,6 @@ _DOCUMENTS = (
     ),
     Rule(
         name="subagents-alias",
-        level="standard",
         rows=(33,),
         summary="subAgents is read as subagents",
         places=("MultiAgentCapabilities",),

@@ -7,6 +7,14 @@ from __future__ import annotations
 
 from typing import Final
 
+from aguila.codec.compat.rules import RULES
+
+
+def _sentence(summary: str) -> str:
+    """Return the summary of a rule as a sentence. A name at its beginning keeps its case."""
+    return f"A{summary[1:]}." if summary.startswith(("a ", "an ")) else f"{summary}."
+
+
 RULE_SECTIONS: Final[dict[str, dict[str, str]]] = {
     "Events and identifiers": {
         "ENV-1": "Every event is a JSON object with a `type`, one of the 31 event types.",
@@ -278,39 +286,12 @@ RULE_SECTIONS: Final[dict[str, dict[str, str]]] = {
         "utf-8": "The text is not valid UTF-8.",
     },
     "Compatibility rules": {
-        "activity-id": "activityId, state and delta are read as messageId, content and patch.",
-        "binary-part": "A binary part is read as the media part of its MIME type.",
-        "custom-value": "A CUSTOM event without value has the value null.",
-        "interrupt-payload": "An interrupt's payload is read as reason, message and toolCallId.",
-        "iso-timestamp": "A timestamp in ISO 8601 is read as milliseconds.",
-        "message-id": "A message without id is given one.",
+        **{rule.name: _sentence(rule.summary) for rule in sorted(RULES, key=lambda rule: rule.name)},
         "meta-event": "META in a run is read as RAW with the source 'meta'; outside a run it stays META.",
         "null-error-code": "A null code of RUN_ERROR is read as absent. Beyond ERA-5: the error would be hidden.",
-        "null-forwarded-props": "A null forwardedProps is read as absent.",
-        "null-optional": "A null in an optional place is read as absent.",
-        "null-outcome": "A null outcome is read as absent.",
-        "null-parent-message-id": "A null parentMessageId is read as absent.",
         "null-parent-run-id": "A null parentRunId of RUN_STARTED is read as absent. Beyond ERA-5, which refuses it.",
-        "null-part-metadata": "A null metadata is read as absent.",
-        "null-raw-event": "A null rawEvent is read as absent.",
-        "null-result": "A null result is read as absent.",
-        "null-resume-payload": "A null payload is read as absent.",
-        "null-state": "A null state is read as absent.",
-        "null-tool-parameters": "A null parameters is read as absent.",
-        "part-type-case": "A part's type in another case is read in lower case.",
-        "reasoning-encrypted-content": "encryptedContent is read as the encrypted value of the reasoning message.",
-        "reasoning-role": "A reasoning message of the role 'assistant' is read as one of the role 'reasoning'.",
         "resume-aliases": "Older names of interruptId and payload in a resume entry are read as the current names.",
-        "resume-status": "A resume entry without status is read as resolved.",
-        "sibling-interrupt": "An interrupt beside the outcome is read as part of it.",
-        "single-resume-object": "A resume object is read as a list.",
-        "snake-case": "snake_case members are read as camelCase.",
-        "step-by-id": "A step is identified by its stepName, made unique if needed; its stepId is kept as metadata.",
-        "string-outcome": "An outcome that is a string is read as an object of that type.",
-        "subagents-alias": "subAgents is read as subagents.",
-        "thinking-events": "THINKING_* is read as REASONING_*.",
         "tool-call-type": "A tool call without type is read as a function, from a peer that declares no version.",
-        "tool-description": "A tool without description has an empty one.",
     },
 }
 
