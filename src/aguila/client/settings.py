@@ -102,8 +102,8 @@ class ClientCore(Generic[TransportT]):
         failure.__cause__ = error
         return failure
 
-    def transport_failure(self, error: Exception) -> TransportFailed:
-        """Return a failure of the transport, which the program handles. Raise any other error.
+    def explain_failure(self, error: Exception) -> Exception:
+        """Return the exception of an action, for the program. Raise ``closing_error`` if the client was closed.
 
         A lack of memory is raised as such, also if a library reports it as a broken connection.
         """
@@ -114,8 +114,6 @@ class ClientCore(Generic[TransportT]):
             if isinstance(cause, MemoryError):
                 raise cause
             cause = cause.__cause__
-        if not isinstance(error, TransportFailed):
-            raise error
         return error
 
     def out_of_memory(self, conversation: Any = None) -> LimitExceeded:

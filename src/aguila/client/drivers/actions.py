@@ -1,7 +1,7 @@
 """The actions that the client's logic asks a driver to perform.
 
-The logic is written once, as programs: generators that yield an action and are sent its result. A failure of the
-transport is thrown into them. A program that follows a run also yields generators of events for the caller; those
+The logic is written once, as programs: generators that yield an action and are sent its result. The exception of an
+action is thrown into them. A program that follows a run also yields generators of events for the caller; those
 generators raise nothing.
 """
 
@@ -48,28 +48,15 @@ class Authorize(msgspec.Struct, frozen=True):
 
 
 class Sleep(msgspec.Struct, frozen=True):
-    """Wait."""
+    """Wait. With 0 seconds, let other tasks of the event loop run, if there is one."""
 
     seconds: float
-
-
-class GiveWay(msgspec.Struct, frozen=True):
-    """Let other tasks of the event loop run, if there is one."""
 
 
 class Compute(msgspec.Struct, frozen=True):
     """Run slow work, off the event loop if there is one, and return its result."""
 
     work: Callable[[], Any]
-
-
-class Call(msgspec.Struct, frozen=True):
-    """Run another program, and return its result or raise its error.
-
-    It does as ``yield from`` does. But the programs around a long program are not resumed for each of its actions.
-    """
-
-    program: Generator[Any, Any, Any]
 
 
 class CallTools(msgspec.Struct, frozen=True):
@@ -80,21 +67,3 @@ class CallTools(msgspec.Struct, frozen=True):
 
 Program = Generator[Any, Any, T]
 """A piece of the client's logic: yields actions, is sent their results, and returns a ``T``."""
-
-
-def offloaded(work: Callable[[], T]) -> Program[T]:
-    """Run slow work off the event loop. Its exceptions are raised here and not in the driver."""
-    failure: Exception | None = None
-
-    def attempt() -> T | None:
-        nonlocal failure
-        try:
-            return work()
-        except Exception as error:  # noqa: BLE001 - raised below
-            failure = error
-            return None
-
-    result = yield Compute(attempt)
-    if failure is not None:
-        raise failure
-    return result

@@ -16,7 +16,6 @@ from aguila.client.drivers.actions import (
     CallTools,
     Close,
     Compute,
-    GiveWay,
     Head,
     Open,
     Program,
@@ -62,7 +61,7 @@ class AsyncDriver:
                     continue
                 try:
                     execution.result = await self.perform(action)
-                except Exception as error:  # noqa: BLE001 - raised by ``actions`` unless the program handles it
+                except Exception as error:  # noqa: BLE001 - thrown into the program
                     execution.failure = error
         finally:
             execution.close()
@@ -107,8 +106,6 @@ class AsyncDriver:
                 raise AuthFailed(error) from error
         if kind is Sleep:
             return await asyncio.sleep(action.seconds)
-        if kind is GiveWay:
-            return await asyncio.sleep(0)
         if kind is Compute:
             return await offload(action.work)
         assert kind is CallTools  # noqa: S101

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
-from aguila.client.drivers.actions import Call, Program
+from aguila.client.drivers.actions import Program
 from aguila.client.settings import ClientCore
 
 T = TypeVar("T")
@@ -26,41 +26,25 @@ class Execution(Generic[T]):
         self.outcome: Any = None
         self.is_closed = False
         self._core = core
-        self._programs = [program]  # the current one is the last
+        self._program = program
         self._conversation = conversation
 
     def actions(self) -> Iterator[Any]:
         """Yield the actions and events of the program. The driver sets ``result``, or ``failure`` if the action raised.
 
-        Raise the error of the program, or a failure that is not one of the transport.
+        Raise the error of the program.
         """
-        value: Any = None
         failure: Exception | None = None
         try:
-            while self._programs:
-                program = self._programs[-1]
+            while True:
                 try:
-                    action = program.send(value) if failure is None else program.throw(failure)
+                    action = self._program.send(self.result) if failure is None else self._program.throw(failure)
                 except StopIteration as stop:
-                    self._programs.pop()
-                    value = self.outcome = stop.value
-                    failure = None
-                    continue
-                except Exception as error:
-                    self._programs.pop()
-                    if not self._programs:
-                        raise
-                    failure = error
-                    continue
-                if action.__class__ is Call:
-                    self._programs.append(action.program)
-                    value = failure = None
-                    continue
-                self.result = None
+                    self.outcome = stop.value
+                    return
+                self.result = self.failure = None
                 yield action
-                value, failure, self.failure = self.result, self.failure, None
-                if failure is not None:
-                    failure = self._core.transport_failure(failure)
+                failure = None if self.failure is None else self._core.explain_failure(self.failure)
         except MemoryError as error:
             self.outcome = self._core.out_of_memory(self._conversation())
             raise self.outcome from error
@@ -71,5 +55,4 @@ class Execution(Generic[T]):
     def close(self) -> None:
         """End the program, wherever it is."""
         self.is_closed = True
-        for program in reversed(self._programs):
-            program.close()
+        self._program.close()

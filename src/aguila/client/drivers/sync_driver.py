@@ -16,7 +16,6 @@ from aguila.client.drivers.actions import (
     CallTools,
     Close,
     Compute,
-    GiveWay,
     Head,
     Open,
     Program,
@@ -60,7 +59,7 @@ class SyncDriver:
                     continue
                 try:
                     execution.result = self.perform(action)
-                except Exception as error:  # noqa: BLE001 - raised by ``actions`` unless the program handles it
+                except Exception as error:  # noqa: BLE001 - thrown into the program
                     execution.failure = error
         finally:
             execution.close()
@@ -89,8 +88,6 @@ class SyncDriver:
                 raise AuthFailed(error) from error
         if kind is Sleep:
             return self.core.closed.wait(action.seconds)
-        if kind is GiveWay:
-            return None
         if kind is Compute:
             return action.work()
         assert kind is CallTools  # noqa: S101

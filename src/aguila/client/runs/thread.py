@@ -660,7 +660,7 @@ class ThreadBase(ABC, Generic[TransportT, RunT]):
             return
         try:
             answers: list[ToolMessage] = yield CallTools(planned)
-        except GeneratorExit:
+        except BaseException:
             # Calls that have not started are given up; the others have an outcome, now or later.
             self._begun.update((plan.call_id, plan) for plan in planned if not plan.outcome.cancel())
             raise

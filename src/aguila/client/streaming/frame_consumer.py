@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aguila.chat.own_metadata import read_notices
-from aguila.client.drivers.actions import GiveWay, Program, offloaded
+from aguila.client.drivers.actions import Compute, Program, Sleep
 from aguila.client.middleware import Chain
 from aguila.client.streaming.cursor import Cursor
 from aguila.codec import EventDecoder
@@ -84,10 +84,10 @@ class FrameConsumer:
         while waiting and self.failure is None and not self.is_done:
             first: Iterable[Raw | Prepared] | None = None
             if len(waiting[0].data) > LARGE:
-                first = yield from offloaded(partial(self._prepare, waiting[0].data))
+                first = yield Compute(partial(self._prepare, waiting[0].data))
             yield self._consume(waiting, first)
             if waiting:
-                yield GiveWay()
+                yield Sleep(0)
 
     def _prepare(self, data: bytes) -> Sequence[Raw | Prepared]:
         """Prepare a large event: the first one, if middleware makes several of it."""

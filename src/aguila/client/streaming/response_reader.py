@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 import msgspec
 
 from aguila.codec.json.bounded_floats import decode_json
@@ -15,36 +13,6 @@ from aguila.codec.sse import Frame, SSEParser
 from aguila.errors import DecodeError, StreamTruncated
 
 _to_json = msgspec.json.Encoder().encode
-
-
-class ResponseReader(Protocol):
-    """Parses bytes into raw events.
-
-    If events precede an error, ``feed`` returns them and ``error`` is set. Every later call raises the error.
-    """
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether events are parsed by Python code, so that large ones are parsed off the event loop."""
-        ...
-
-    @property
-    def error(self) -> DecodeError | None:
-        """The error that follows the returned events, if there is one."""
-        ...
-
-    @property
-    def buffered(self) -> int:
-        """The number of bytes of an incomplete event."""
-        ...
-
-    def feed(self, data: bytes) -> list[Frame]:
-        """Return the events that these bytes complete. Raise ``DecodeError`` if none precedes it."""
-        ...
-
-    def close(self) -> list[Frame]:
-        """Return the events that are left at the end. Raise ``StreamTruncated`` if one is incomplete."""
-        ...
 
 
 def reader_for(content_type: str | None, *, warn: Warn, max_size: int = MAX_SIZE) -> ResponseReader | None:
@@ -66,6 +34,8 @@ def _media_type(content_type: str | None) -> str:
 
 
 class _SSEReader(SSEParser):
+    """Parses SSE."""
+
     is_slow = False
 
     def close(self) -> list[Frame]:
@@ -82,6 +52,8 @@ class _SSEReader(SSEParser):
 
 
 class _ProtobufReader:
+    """Parses protobuf frames to JSON. Errors are as in ``SSEParser``."""
+
     is_slow = True
 
     def __init__(self, warn: Warn, max_size: int) -> None:
@@ -121,3 +93,12 @@ class _ProtobufReader:
             raise self.error
         self._frames.close()
         return []
+
+
+ResponseReader = _SSEReader | _ProtobufReader
+"""Parses bytes into raw events.
+
+If events precede an error, ``feed`` returns them and ``error`` is set. Every later call raises the error. ``close``
+returns the events that are left at the end, and raises ``StreamTruncated`` if one is incomplete. A reader that
+``is_slow`` parses in Python, so that large events are parsed off the event loop.
+"""

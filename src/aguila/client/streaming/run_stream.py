@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from aguila.client.drivers.actions import Call, Close, Head, Program, Read, Sleep, offloaded
+from aguila.client.drivers.actions import Close, Compute, Head, Program, Read, Sleep
 from aguila.client.middleware import Chain
 from aguila.client.requests.http_requests import explain_failure, open_response, read_body, rejection
 from aguila.client.requests.read_limits import ReadLimits
@@ -113,7 +113,7 @@ class RunStream:
             dropped = error
             self._may_have_started = error.was_sent
         else:
-            dropped = yield Call(self._read(reader))
+            dropped = yield from self._read(reader)
         while not self._received.is_complete:
             substitute = None if dropped is not None else self._substitute_run_id()
             consumed = self._received.consumed
@@ -124,7 +124,7 @@ class RunStream:
                 if substitute is None or isinstance(error.__cause__, TransportFailed):
                     raise
                 return self._accept_substitute(substitute)
-            dropped = yield Call(self._read(reader))
+            dropped = yield from self._read(reader)
             if substitute is not None and dropped is None and consumed == self._received.consumed:
                 return self._accept_substitute(substitute)
         return None
@@ -219,7 +219,7 @@ class RunStream:
                 return None if is_late else explain_failure(error, limits.name, self._settings.timeouts)
             parse = partial(reader.feed, data) if data else partial(self._last_frames, reader)
             is_large = reader.is_slow and reader.buffered + len(data) > LARGE
-            frames = (yield from offloaded(parse)) if is_large else parse()
+            frames: list[Frame] = (yield Compute(parse)) if is_large else parse()
             received.count(len(data), len(frames))
             if self._unspecific is not None:
                 if len(unread) < _MAX_BODY:
