@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from starlette.types import Receive, Scope, Send
+from collections.abc import AsyncIterator
 
 from aguila.agent.chat_values import FILE_PROVIDER
-from aguila.errors import NotFound, QuotaExceeded, StoreUnavailable
-from aguila.server.config.errors import Disconnected
+from aguila.errors import QuotaExceeded
 from aguila.server.http.downloads import file_response
 from aguila.server.http.request import Request
-from aguila.server.http.responses import BufferedResponse, Response, json_response
+from aguila.server.http.responses import BufferedResponse, Response, json_response, stream_response
 from aguila.server.http.service import Service
 from aguila.server.http.uploads import receive_upload
 from aguila.server.runs.admission import refuse_storage
@@ -61,17 +60,11 @@ async def download_file(service: Service, request: Request) -> Response:
     status, headers, wanted = file_response(file, request)
     is_head = request.method == "HEAD"
 
-    async def reply(scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": status, "headers": headers})
+    async def read() -> AsyncIterator[bytes]:
         for at in range(wanted.start, wanted.start if is_head else wanted.stop, _PART):
-            try:
-                _, piece = await store.file(tenant, file_id, at, min(_PART, wanted.stop - at))
-            except (NotFound, StoreUnavailable):
-                raise Disconnected from None  # the file was deleted; the client sees that bytes are missing
-            await send({"type": "http.response.body", "body": piece, "more_body": True})
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+            yield (await store.file(tenant, file_id, at, min(_PART, wanted.stop - at)))[1]
 
-    return service.unsent.hold(reply, min(len(wanted), 2 * _PART))
+    return service.unsent.hold(stream_response(read(), headers, status), min(len(wanted), 2 * _PART))
 
 
 async def delete_file(service: Service, request: Request) -> Response:

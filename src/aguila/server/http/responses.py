@@ -8,7 +8,7 @@ readers of a thread share.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aguila.codec import encode
 from aguila.codec.json.encoder import encode_event
 from aguila.codec.json.pieces import encode_pieces
+from aguila.errors import CursorExpired, NotFound, StoreUnavailable
 from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import Event, MessagesSnapshotEvent, replace
 from aguila.server.config.errors import Disconnected
@@ -35,6 +36,13 @@ MAX_WRITE = 1 << 18
 
 PIECE = 1 << 16
 """Bytes of a document that are encoded at a time while it is sent."""
+
+DOCUMENT_HEADERS: Headers = (
+    (b"content-type", b"application/json"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"cache-control", b"no-store"),
+)
+"""The headers of a JSON document that is sent in pieces."""
 
 
 def limit_writes(send: Send, seconds: float) -> Send:
@@ -75,6 +83,25 @@ def json_response(value: Any, headers: Headers = (), status: int = 200) -> Buffe
     return BufferedResponse(status=status, body=encode(value), headers=[(b"cache-control", b"no-store"), *headers])
 
 
+def stream_response(pieces: AsyncIterable[bytes], headers: Headers, status: int = 200) -> Response:
+    """Return a response that is made while it is sent.
+
+    It is cut off if what it is made of is removed meanwhile: the client sees that bytes are missing.
+    """
+
+    async def reply(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        try:
+            async for piece in pieces:
+                for at in range(0, len(piece), PIECE):
+                    await send({"type": "http.response.body", "body": piece[at : at + PIECE], "more_body": True})
+        except (NotFound, CursorExpired, StoreUnavailable):
+            raise Disconnected from None
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    return reply
+
+
 def drop_body(send: Send) -> Send:
     """Wrap ``send`` so that it sends empty bodies, as the response to HEAD requires."""
 
@@ -109,7 +136,7 @@ _BATCH = 64
 
 
 class Pieces:
-    """The pieces of a document, gathered to about ``PIECE`` bytes each.
+    """The pieces of a document, gathered to about ``PIECE`` bytes each. ``first`` is made before the response begins.
 
     ``is_large`` is whether encoding a piece takes long: then it is offloaded.
     """
@@ -117,11 +144,25 @@ class Pieces:
     def __init__(self, pieces: Iterator[bytes], *, is_large: bool) -> None:
         self._pieces = pieces
         self._is_large = is_large
+        self.first = b""
         self.is_complete = False
-        """Whether the last piece was returned."""
+        """Whether the last piece was made."""
 
-    async def take(self) -> bytes:
-        """Encode and return the next piece."""
+    @classmethod
+    async def begin(cls, pieces: Iterator[bytes], *, is_large: bool) -> Pieces:
+        """Return a document whose first piece is made."""
+        begun = cls(pieces, is_large=is_large)
+        begun.first = await begun._take()
+        return begun
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield the first piece, then make the others."""
+        yield self.first
+        self.first = b""
+        while not self.is_complete:
+            yield await self._take()
+
+    async def _take(self) -> bytes:
         if self._is_large:
             return await offload(self._gather)
         await asyncio.sleep(0)  # a long document does not block the event loop
@@ -144,27 +185,10 @@ async def document_response(members: Mapping[str, Any], unsent: UnsentBytes) -> 
 
     A document of more than ``PIECE`` bytes has no content length. Raises ``Rejected`` (503).
     """
-    pieces = Pieces(_object_pieces(members), is_large=any(map(is_large, members.values())))
-    headers = [(b"cache-control", b"no-store")]
-    first = await pieces.take()
+    pieces = await Pieces.begin(_object_pieces(members), is_large=any(map(is_large, members.values())))
     if pieces.is_complete:
-        return BufferedResponse(body=first, headers=headers)
-
-    async def reply(scope: Scope, receive: Receive, send: Send) -> None:
-        nonlocal first
-        media_type = (b"content-type", b"application/json")
-        head = [media_type, (b"x-content-type-options", b"nosniff"), *headers]
-        await send({"type": "http.response.start", "status": 200, "headers": head})
-        piece, first = first, b""
-        while True:
-            for at in range(0, len(piece), PIECE):
-                await send({"type": "http.response.body", "body": piece[at : at + PIECE], "more_body": True})
-            if pieces.is_complete:
-                break
-            piece = await pieces.take()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
-
-    return unsent.hold(reply, 4 * PIECE)
+        return BufferedResponse(body=pieces.first, headers=[(b"cache-control", b"no-store")])
+    return unsent.hold(stream_response(pieces, DOCUMENT_HEADERS), 4 * PIECE)
 
 
 def event_pieces(event: Event) -> Iterator[bytes]:

@@ -237,17 +237,15 @@ async def _hydrate(
     events = [*events[:-1], *service.runs.closing(events[-1]), events[-1]]
     cursor = await find_cursor(store, scope, thread_id, joined.after)
     events = [framing.rename(event) for event in events]
-    pieces = Pieces(framing.frame_pieces(events, cursor), is_large=any(map(is_large, events)))
-    opening = await pieces.take()
+    pieces = await Pieces.begin(framing.frame_pieces(events, cursor), is_large=any(map(is_large, events)))
     return EventStream(
         service,
         framing,
         scope,
         thread_id,
         after=joined.after,
-        opening=opening,
+        opening=pieces,
         opening_events=len(events),
-        opening_rest=None if pieces.is_complete else pieces,
         is_live=joined.is_live,
         watched=service.runs.find_watched(running) if running is not None and joined.is_live else None,
     )

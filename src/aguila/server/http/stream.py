@@ -66,12 +66,10 @@ class EventStream:
     """The last event that was sent."""
     until: int | None = None
     is_live: bool = False
-    opening: bytes = b""
+    opening: bytes | Pieces = b""
     """Frames that are sent first."""
     opening_events: int = 0
     """How many events these are."""
-    opening_rest: Pieces | None = None
-    """Further pieces of these frames, which are made as they are sent."""
     replay: Callable[[EventStream], Awaitable[None]] | None = None
     """Writes stored events in another form, such as compacted ones."""
     fails_in_band: bool = True
@@ -162,14 +160,14 @@ class EventStream:
         """Send the headers and the opening."""
         headers = [(b"content-type", self.framing.media_type.encode()), *_STREAM_HEADERS]
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
-        piece, rest = self.opening, self.opening_rest
-        self.opening, self.opening_rest = b"", None
+        opening, self.opening = self.opening, b""
         self._sent_at = self.service.loop.time()
-        while rest is not None and not rest.is_complete:
-            await self.write(piece, ends_frame=False)
-            piece = await rest.take()
-        if piece or rest is not None:
-            await self.write(piece, events=self.opening_events)
+        if isinstance(opening, Pieces):
+            async for piece in opening:
+                is_last = opening.is_complete
+                await self.write(piece, ends_frame=is_last, events=self.opening_events if is_last else 0)
+        elif opening:
+            await self.write(opening, events=self.opening_events)
 
     async def write_stored(self, until: int) -> None:
         """Write the stored events up to ``until``, several batches in one write."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
 import msgspec
 from msgspec import UNSET
 from starlette.routing import Match
-from starlette.types import Receive, Scope, Send
 
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
@@ -22,7 +21,15 @@ from aguila.server.frontends.copilotkit.errors import CopilotKitRejected
 from aguila.server.http import run_routes, thread_routes
 from aguila.server.http.body import read_body, read_input, read_object
 from aguila.server.http.request import Request
-from aguila.server.http.responses import PIECE, BufferedResponse, Response, document_response, json_response
+from aguila.server.http.responses import (
+    DOCUMENT_HEADERS,
+    PIECE,
+    BufferedResponse,
+    Response,
+    document_response,
+    json_response,
+    stream_response,
+)
 from aguila.server.http.routes import Endpoint, encode_segments, route
 from aguila.server.http.service import Service
 from aguila.server.runs.repeated import latest_derived
@@ -258,45 +265,26 @@ async def list_events(service: Service, request: Request) -> Response:
     (thread_id,) = request.ids
     try:
         await _check_query_agent(service, request)
-    except NotFound:
-        return EventList(service.store, [])
-    try:
         runs = (await service.store.thread(request.caller.scope, thread_id, Want(runs=True))).runs
     except NotFound:
         runs = ()
-    found = EventList(service.store, runs)
-    return service.unsent.hold(found, _HELD_EVENTS)
+    pieces = _read_events(service.store, request.caller.scope, thread_id, runs)
+    return service.unsent.hold(stream_response(pieces, DOCUMENT_HEADERS), _HELD_EVENTS)
 
 
-class EventList:
-    """A response with the log of a thread as one JSON document, sent while it is read."""
-
-    def __init__(self, store: Store, runs: Iterable[RunRecord]) -> None:
-        self._store = store
-        self._runs = list(runs)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"cache-control", b"no-store"),
-            (b"x-content-type-options", b"nosniff"),
-        ]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        piece = b'{"events":['
-        if self._runs:
-            after, last = self._runs[0].first - 1, self._runs[-1].last
-            tenant, thread_id = self._runs[0].scope, self._runs[0].thread_id
-            while after < last:
-                # One batch at a time: a reader that stalls holds no more.
-                batches = (await self._store.read(tenant, thread_id, after, until=last, limit=1)).batches
-                if not batches:
-                    break
-                for batch in batches:
-                    await send({"type": "http.response.body", "body": piece, "more_body": True})
-                    piece = b"," if after >= self._runs[0].first else b""
-                    piece += b",".join(batch.events)
-                    after = batch.last
-        await send({"type": "http.response.body", "body": piece + b"]}"})
+async def _read_events(store: Store, scope: str, thread_id: str, runs: Sequence[RunRecord]) -> AsyncIterator[bytes]:
+    """Yield the log of a thread as one JSON document."""
+    mark = b'{"events":['
+    after, last = (runs[0].first - 1, runs[-1].last) if runs else (0, 0)
+    while after < last:
+        # One batch at a time: a reader that stalls holds no more.
+        batches = (await store.read(scope, thread_id, after, until=last, limit=1)).batches
+        if not batches:
+            break
+        for batch in batches:
+            yield mark + b",".join(batch.events)
+            mark, after = b",", batch.last
+    yield b"]}" if mark == b"," else mark + b"]}"
 
 
 async def transcribe(service: Service, request: Request) -> Response:
