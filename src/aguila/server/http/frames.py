@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -85,26 +85,19 @@ class Framing(ABC):
 
     def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
         """Frame stored events; ``first`` is the sequence number of the first one, ``token`` that of the batch."""
-        events = self.rename_stored(events)
-        if self.sequencer is None or self.sequencer.pass_on(first, events, token):
-            frames = [
-                self._frame(self._translate_stored(event), format_cursor(number, token))
-                for number, event in enumerate(events, first)
-            ]
-        else:  # translated in the order of the log, because a translation may depend on the events before
-            frames = [
-                self._frame([document for one in sent.payloads for document in self._documents(one)], sent.id)
-                for number, event in enumerate(events, first)
-                for sent in self.sequencer.feed(event, self._translate_stored(event), format_cursor(number, token))
-            ]
+        frames = [
+            self._frame(documents, cursor)
+            for number, event in enumerate(events, first)
+            for documents, cursor in self._documents_of_stored(number, event, token)
+        ]
         return b"".join(frames)
 
-    def frame_large(self, number: int, event: bytes, token: str) -> tuple[bytes, ...]:
-        """Frame one stored event as ``frame_batch`` does. A large one is returned in pieces, not copied into a frame.
+    def frame_large(self, number: int, event: bytes, token: str) -> Sequence[bytes]:
+        """Frame one stored event as ``frame_batch`` does, but return pieces: an event is not copied into its frame.
 
         Many readers that stall hold the same event then, not a copy each.
         """
-        return (self.frame_batch(number, [event], token),)
+        return [self.frame_batch(number, [event], token)]
 
     def observe(self, batch: Batch) -> None:
         """Apply stored events that the reader has already received, from the first one of the run on."""
@@ -155,16 +148,11 @@ class Framing(ABC):
             return replace(event, run_id=sent, input=replace(event.input, run_id=sent))
         return replace(event, run_id=sent)
 
-    def rename_stored(self, events: Sequence[bytes]) -> Sequence[bytes]:
-        """Return stored events as ``rename`` does."""
-        if self.run_ids is None:
-            return events
+    def rename_stored(self, data: bytes) -> bytes:
+        """Return a stored event as ``rename`` does."""
+        if self.run_ids is None or not data.startswith(_BOUNDARIES):
+            return data
         stored, sent = (b'"runId":' + msgspec.json.encode(one) for one in self.run_ids)
-        return [
-            self._rename_stored(event, stored, sent) if event.startswith(_BOUNDARIES) else event for event in events
-        ]
-
-    def _rename_stored(self, data: bytes, stored: bytes, sent: bytes) -> bytes:
         if data.count(stored) == 1:  # no string can hold these bytes: its quotes would be escaped
             return data.replace(stored, sent)
         event = decode_event(data, strict=True, max_size=UNLIMITED)  # an echoed input and metadata can hold them
@@ -187,6 +175,19 @@ class Framing(ABC):
     def _translate(self, events: Sequence[Event]) -> list[Any]:
         translator = self.translator
         return list(events) if translator is None else [one for event in events for one in translator.feed(event)]
+
+    def _documents_of_stored(
+        self, number: int, event: bytes, token: str
+    ) -> Iterable[tuple[Sequence[bytes], str | None]]:
+        """Return the documents to send now that a stored event has come, each group with its cursor."""
+        # In the order of the log, because a translation may depend on the events before.
+        documents, cursor = self._translate_stored(self.rename_stored(event)), format_cursor(number, token)
+        if self.sequencer is None:
+            return [(documents, cursor)]
+        return [
+            ([document for payload in sent.payloads for document in self._documents(payload)], sent.id)
+            for sent in self.sequencer.feed(event, documents, cursor)
+        ]
 
     def _documents(self, payload: Payload) -> Sequence[bytes]:
         if isinstance(payload, Sequence):
@@ -240,11 +241,12 @@ class SSEFraming(Framing):
         form = b"id: %%d-%b\ndata: %%b\n\n" % token.encode() if token else b"id: %d\ndata: %b\n\n"
         return b"".join([form % pair for pair in enumerate(events, first)])  # as the log has them
 
-    def frame_large(self, number: int, event: bytes, token: str) -> tuple[bytes, ...]:
-        is_plain = self.run_ids is None and self.has_ids and self._is_unchanged(event)
-        if is_plain and (self.sequencer is None or self.sequencer.pass_on(number, [event], token)):
-            return (b"id: %b\ndata: " % format_cursor(number, token).encode(), event, b"\n\n")
-        return super().frame_large(number, event, token)
+    def frame_large(self, number: int, event: bytes, token: str) -> Sequence[bytes]:
+        return [
+            piece
+            for documents, cursor in self._documents_of_stored(number, event, token)
+            for piece in self._pieces(documents, cursor)
+        ]
 
     def frame_pieces(self, events: Sequence[Event], cursor: str | None = None) -> Iterator[bytes]:
         payloads, cursor = self._arrange(events, cursor)
@@ -253,10 +255,13 @@ class SSEFraming(Framing):
             for payload in payloads
             for one in (payload if isinstance(payload, Sequence) else self._translate([payload]))
         ]
-        for at, event in enumerate(translated, 1):
-            start, _, end = _SSE.frame([b"@"], cursor if at == len(translated) else None).rpartition(b"@")
+        return self._pieces(translated, cursor)
+
+    def _pieces(self, documents: Sequence[bytes | Event], cursor: str | None) -> Iterator[bytes]:
+        for at, one in enumerate(documents, 1):
+            start, _, end = self._frame([b"@"], cursor if at == len(documents) else None).rpartition(b"@")
             yield start
-            yield from [event] if isinstance(event, bytes) else event_pieces(event)
+            yield from [one] if isinstance(one, bytes) else event_pieces(one)
             yield end
 
     def _frame(self, documents: Sequence[bytes], cursor: str | None) -> bytes:

@@ -7,7 +7,7 @@ Some front ends append every text delta to the text on the screen, and every pie
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -102,23 +102,19 @@ class Sequencer:
 
     def observe(self, first: int, events: Sequence[bytes], token: str) -> None:
         """Apply events that the reader received from an earlier response."""
-        self._track(events)
+        for data in events:
+            lane, step = _step_of(data)
+            if step == "start":
+                self._open[lane][_item_of(data, lane)] = data
+            elif step == "end":
+                self._open[lane].pop(_item_of(data, lane), None)
+            elif step == "reset":
+                self._clear_open()
         self._base = format_cursor(first + len(events) - 1, token)
 
     def resume(self, skip: int) -> None:
         """Skip the next events that would be sent, because the reader has them: the suffix of its cursor."""
         self._skip = skip
-
-    def pass_on(self, first: int, events: Sequence[bytes], token: str) -> bool:
-        """Apply events of the log and return True if all can be sent as they are; otherwise do nothing."""
-        if self._held or self._closed or self._skip:
-            return False
-        before = {lane: dict(items) for lane, items in self._open.items()}
-        if not self._track(events):
-            self._open = before
-            return False
-        self._base, self._count = format_cursor(first + len(events) - 1, token), 0
-        return True
 
     def feed(self, source: bytes | Event, payload: Payload, cursor: str | None = None) -> list[Sent]:
         """Apply one event and return what to send now. ``cursor`` is None for an event that is not in the log."""
@@ -141,20 +137,6 @@ class Sequencer:
     def finish(self, cursor: str | None) -> None:
         """Set the cursor up to which everything was sent; None if there is none."""
         self._base, self._count, self._skip = cursor, 0, 0
-
-    def _track(self, events: Iterable[bytes]) -> bool:
-        """Open and close items as the events say. Return whether at most one text and one call was open at a time."""
-        is_single = True
-        for data in events:
-            lane, step = _step_of(data)
-            if step == "start":
-                is_single = is_single and not self._open[lane]
-                self._open[lane][_item_of(data, lane)] = data
-            elif step == "end":
-                self._open[lane].pop(_item_of(data, lane), None)
-            elif step == "reset":
-                self._clear_open()
-        return is_single
 
     def _clear_open(self) -> None:
         for items in self._open.values():

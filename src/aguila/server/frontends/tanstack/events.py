@@ -76,7 +76,7 @@ class TanStackFraming(SSEFraming):
         self.before = (batch.last, batch.token)
 
     def frame_batch(self, first: int, events: Sequence[bytes], token: str = "") -> bytes:
-        events = self.rename_stored(events)
+        events = [self.rename_stored(event) for event in events]
         if any(event.startswith(_ADAPTED) for event in events):
             body = b"".join([self._one(number, event, token) for number, event in enumerate(events, first)])
         else:
@@ -84,9 +84,9 @@ class TanStackFraming(SSEFraming):
         self.before = (first + len(events) - 1, token)
         return body
 
-    def frame_large(self, number: int, event: bytes, token: str) -> tuple[bytes, ...]:
+    def frame_large(self, number: int, event: bytes, token: str) -> Sequence[bytes]:
         if event.startswith(_ADAPTED):
-            return (self.frame_batch(number, [event], token),)
+            return [self.frame_batch(number, [event], token)]
         self.before = (number, token)
         return super().frame_large(number, event, token)
 
