@@ -82,6 +82,18 @@ async def test_a_request_that_is_cancelled_while_waiting_leaves_its_place_to_the
     assert not budget.has_waiting
 
 
+async def test_a_request_that_is_cancelled_as_bytes_become_free_leaves_its_place_to_the_next() -> None:
+    budget = BodyBudget(100)
+    await budget.acquire(100)
+    first, second = asyncio.ensure_future(budget.acquire(80)), asyncio.ensure_future(budget.acquire(50))
+    await let_tasks_run()
+    first.cancel()
+    budget.release(100)
+    await let_tasks_run()
+    assert first.cancelled()
+    assert second.done()
+
+
 async def test_a_request_that_is_cancelled_as_it_is_admitted_releases_its_reservation() -> None:
     budget = BodyBudget(100)
     await budget.acquire(100)

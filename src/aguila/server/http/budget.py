@@ -140,10 +140,11 @@ class BodyBudget:
 
     def _remove(self, waiting: _Waiting) -> None:
         self._growing.pop(waiting.holder, None)
-        queue = self._waiting[waiting.peer]
-        queue.remove(waiting)
-        if not queue:
-            del self._waiting[waiting.peer]
+        queue = self._waiting.get(waiting.peer, ())
+        if waiting in queue:  # a release in the same turn of the event loop may have taken a cancelled one out
+            queue.remove(waiting)
+            if not queue:
+                del self._waiting[waiting.peer]
 
     def _admit_waiting(self) -> None:
         growing = self._growing.get(self._oldest())
