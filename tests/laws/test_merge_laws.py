@@ -7,13 +7,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from in_process import run_environment
 from streams.random_streams import streams
 
 from aguila.codec import decode_event, encode_event
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent, RunStartedEvent
-from aguila.server.config.options import Settings
 from aguila.server.runs.event_pump import EventPump
-from aguila.server.runs.store_health import StoreHealth
 from aguila.store import Batch, Lease, RunChange, Written
 from aguila.stream import expand_chunks, reduce, verify
 from aguila.stream.delta_merger import ITEM_IDS, MAX_MERGED
@@ -44,15 +43,7 @@ async def merge(events: list[Event], pauses: list[int]) -> list[Event]:
     log: Any = Log()
 
     def new_pump() -> EventPump:
-        return EventPump(
-            log,
-            LEASE,
-            Settings(),
-            store_health=StoreHealth(),
-            loop=asyncio.get_running_loop(),
-            on_failure=lambda error: pump.stop(error),
-            last=0,
-        )
+        return EventPump(run_environment(log), LEASE, on_failure=lambda error: pump.stop(error), last=0)
 
     async def flush() -> None:
         await pump.end()

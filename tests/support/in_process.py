@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import unquote
 
 from aguila import App
+from aguila.server.config.options import Settings
+from aguila.server.runs.store_health import StoreHealth
 
 
 class Reader:
@@ -75,3 +78,9 @@ class Slices:
 
     def stop(self) -> None:
         asyncio.Handle._run = self._run  # type: ignore[attr-defined]
+
+
+def run_environment(store: Any, settings: Settings = Settings()) -> Any:  # noqa: B008 - frozen
+    """Make what an event pump needs of a server, in a running event loop."""
+    parts: dict[str, Any] = {"store": store, "settings": settings, "store_health": StoreHealth(), "counts": None}
+    return SimpleNamespace(**parts, loop=asyncio.get_running_loop(), closing=lambda _: ())  # pyright: ignore[reportUnknownLambdaType]

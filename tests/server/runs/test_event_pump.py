@@ -8,6 +8,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from in_process import run_environment
 from waiting import DEADLINE, wait_until_async
 
 from aguila.codec.json.encoder import encode_strict
@@ -25,8 +26,7 @@ from aguila.protocol import (
 from aguila.server import Sends
 from aguila.server.config.options import Settings
 from aguila.server.runs.event_pump import MAX_AHEAD, EventPump
-from aguila.server.runs.store_health import StoreHealth
-from aguila.store import Batch, Lease, RunChange, Store, Written
+from aguila.store import Batch, Lease, RunChange, Written
 from aguila.stream.delta_merger import MAX_MERGED
 
 pytestmark = pytest.mark.anyio
@@ -48,17 +48,9 @@ class Log:
 
 
 def event_pump(log: Any, window: float = 0.0, *, merges: bool = True) -> EventPump:
-    store: Store = log
+    environment = run_environment(log, Settings(sends=Sends(merge_deltas=merges)))
     with patch("aguila.server.runs.event_pump.COALESCE", window):
-        pump = EventPump(
-            store,
-            LEASE,
-            Settings(sends=Sends(merge_deltas=merges)),
-            store_health=StoreHealth(),
-            loop=asyncio.get_running_loop(),
-            on_failure=lambda error: pump.stop(error),
-            last=0,
-        )
+        pump = EventPump(environment, LEASE, on_failure=lambda error: pump.stop(error), last=0)
     return pump
 
 

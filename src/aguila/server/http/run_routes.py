@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -12,7 +12,7 @@ from aguila.offload import LARGE, is_large
 from aguila.protocol import RunAgentInput
 from aguila.server.config.errors import Withdrawn
 from aguila.server.http.body import read_input
-from aguila.server.http.compact_replay import build_compact_replay, wants_compact
+from aguila.server.http.compact_replay import Replay, build_compact_replay, wants_compact
 from aguila.server.http.frames import Framing, select_framing
 from aguila.server.http.parameters import peek_cursor, read_cursor, read_flag, read_skip, wants_times
 from aguila.server.http.request import Request
@@ -41,8 +41,9 @@ async def start_run(service: Service, request: Request, *, is_stored: bool = Tru
     input, start = await start_request(service, request, is_stored=is_stored)  # noqa: A001 - the protocol's word
     try:
         if isinstance(start, RunRecord):
-            started = Started(record=start)
+            started = start
         else:
+            is_stored = start.is_stored
             started = await (service.runs.start if is_stored else service.runs.start_unstored)(start)
     except Withdrawn:
         return _answer_cancelled(service, request, input)
@@ -51,15 +52,15 @@ async def start_run(service: Service, request: Request, *, is_stored: bool = Tru
             start.disconnected.cancel()
         del start  # its body may be large
     framing = select_framing(service, request, input.protocol_version, input.thread_id, input.run_id)
-    found = started.record if started.live is None else started.live.lease
+    found = started.live.lease if isinstance(started, Started) else started
     run_id = input.run_id if found is None else found.run_id
     if not is_stored or run_id != input.run_id:
         framing = copy(framing)  # it may be shared
         framing.has_ids = is_stored
         framing.run_ids = None if run_id == input.run_id else (run_id, input.run_id)
-    live, first = started.live, started.first
-    if live is None or first is None:
+    if not isinstance(started, Started):
         return await _attach(service, request, input, started, framing, sends_times=sends_times)
+    live, first = started.live, started.first
     if request.reservation.size:
         request.reservation.release_after(live.ended)
     opening = framing.frame_batch(first.first, first.events, first.token)
@@ -124,19 +125,18 @@ async def _attach(
     service: Service,
     request: Request,
     input: RunAgentInput,  # noqa: A002
-    started: Started,
+    record: RunRecord | None,
     framing: Framing,
     *,
     sends_times: bool,
 ) -> Response:
     """Answer a request that starts no run: with the run that it has started before, or with the thread as it is."""
-    record = started.record
     if record is None:
         return await _hydrate(service, request, input, input.run_id, framing)
     after = await read_cursor(service, request, input.thread_id)
     if not record.is_running and after is None:
         return await _hydrate(service, request, input, record.run_id, framing)
-    return await stream_run(service, request, record, after, framing=framing, sends_times=sends_times)
+    return await stream_runs(service, request, [record], after, framing=framing, sends_times=sends_times)
 
 
 def _answer_cancelled(service: Service, request: Request, input: RunAgentInput) -> Response:  # noqa: A002
@@ -150,41 +150,42 @@ def _answer_cancelled(service: Service, request: Request, input: RunAgentInput) 
 # Following a run
 
 
-async def stream_run(
+async def stream_runs(
     service: Service,
     request: Request,
-    record: RunRecord,
+    runs: Sequence[RunRecord],
     after: int | None,
     *,
     framing: Framing | None = None,
-    replay: Callable[[EventStream], Awaitable[None]] | None = None,
+    replay: Replay | None = None,
     fails_in_band: bool = True,
     sends_times: bool = False,
 ) -> Response:
-    """Stream a run's part of the log after a cursor, then live until its end."""
+    """Stream the events of consecutive runs of a thread after a cursor, then live until the end of the last one."""
+    first, last = runs[0], runs[-1]
     if framing is None:
-        framing = select_framing(service, request, request.query.get("protocolVersion"), record.thread_id)
-    if after is not None:
-        await observe_run(service, request, record, after, framing)
+        framing = select_framing(service, request, request.query.get("protocolVersion"), last.thread_id)
+    after = max(after or 0, first.first - 1)
+    for record in runs if framing.needs_past else ():
+        if record.first <= after and (record.is_running or after < record.last):
+            await _observe(service, request, record, after, framing)
     return EventStream(
         service,
         framing,
         request.caller.scope,
-        record.thread_id,
-        after=record.first - 1 if after is None else max(after, record.first - 1),
-        until=None if record.is_running else record.last,
-        is_live=record.is_running,
+        last.thread_id,
+        after=after,
+        until=last.last,
+        is_live=last.is_running,
         replay=replay,
         fails_in_band=fails_in_band,
-        watched=service.runs.find_watched(record) if record.is_running else None,
+        watched=service.runs.find_watched(last) if last.is_running else None,
         sends_times=sends_times,
     )
 
 
-async def observe_run(service: Service, request: Request, record: RunRecord, after: int, framing: Framing) -> None:
-    """Pass the events that the reader has already received to the framing, if it needs them for later ones."""
-    if not framing.needs_past:
-        return
+async def _observe(service: Service, request: Request, record: RunRecord, after: int, framing: Framing) -> None:
+    """Pass the events of a run that the reader has already received to the framing, which needs them for later ones."""
     at = record.first - 1
     while at < after:
         batches = (await service.store.read(request.caller.scope, record.thread_id, at, until=after)).batches
@@ -261,12 +262,16 @@ async def find_cursor(store: Store, scope: str, thread_id: str, number: int) -> 
 
 async def stream_run_events(service: Service, request: Request) -> Response:
     """``GET /threads/{id}/runs/{run}/events``: the run's part of the log, then live until its end."""
-    record = await find_run(service, request)
-    after = await read_cursor(service, request, record.thread_id)
+    return await stream_log(service, request, [await find_run(service, request)])
+
+
+async def stream_log(service: Service, request: Request, runs: Sequence[RunRecord]) -> Response:
+    """Stream the events of consecutive runs of a thread, as the query asks for them."""
+    after = await read_cursor(service, request, runs[-1].thread_id)
     is_compact = wants_compact(request)
-    replay = build_compact_replay(service.store, [record], service.warn) if is_compact else None
+    replay = build_compact_replay(service.store, runs, service.warn) if is_compact else None
     times = wants_times(request, is_compact=is_compact)
-    return await stream_run(service, request, record, after, replay=replay, fails_in_band=False, sends_times=times)
+    return await stream_runs(service, request, runs, after, replay=replay, fails_in_band=False, sends_times=times)
 
 
 # Status and cancellation

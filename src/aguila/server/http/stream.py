@@ -64,7 +64,8 @@ class EventStream:
     thread_id: str
     after: int = 0
     """The last event that was sent."""
-    until: int | None = None
+    until: int = 0
+    """The last event that is known to be stored."""
     is_live: bool = False
     opening: bytes | Pieces = b""
     """Frames that are sent first."""
@@ -115,7 +116,7 @@ class EventStream:
                     if self.replay is not None:
                         await self.replay(self)
                         self.replay = None
-                    if self.until is not None:
+                    if self.after < self.until:
                         await self.write_stored(self.until)
                     if self.is_live:
                         # Inline: streams wait here, and with thousands of them each coroutine frame counts.

@@ -16,14 +16,11 @@ from aguila.protocol import replace
 from aguila.server.config.errors import Rejected
 from aguila.server.config.limits import is_encodable
 from aguila.server.http.body import read_object
-from aguila.server.http.compact_replay import build_compact_replay, wants_compact
-from aguila.server.http.frames import select_framing
-from aguila.server.http.parameters import MAX_DIGITS, is_number, read_cursor, read_flag, wants_times
+from aguila.server.http.parameters import MAX_DIGITS, is_number, read_flag
 from aguila.server.http.request import Request, matches_etag
 from aguila.server.http.responses import BufferedResponse, Headers, Response, document_response, json_response
-from aguila.server.http.run_routes import describe_run, find_cursor, observe_run
+from aguila.server.http.run_routes import describe_run, find_cursor, stream_log
 from aguila.server.http.service import Service
-from aguila.server.http.stream import EventStream
 from aguila.server.runs.admission import refuse_storage
 from aguila.server.threads.interrupts.plan import find_open_interrupts
 from aguila.store import MetadataFilter, ThreadFilter, ThreadSummary, ThreadTarget, ThreadUpdate, Usage, Want
@@ -237,32 +234,7 @@ async def stream_thread_events(service: Service, request: Request) -> Response:
     (thread_id,) = request.ids
     await service.check_agent(request, thread_id)
     found = await service.store.thread(request.caller.scope, thread_id, Want(runs=True))
-    summary = found.summary
-    after = await read_cursor(service, request, thread_id)
-    after = 0 if after is None else after
-    framing = select_framing(service, request, request.query.get("protocolVersion"), thread_id)
-    if after and framing.needs_past:
-        for record in found.runs:
-            if record.first <= after and (record.is_running or after < record.last):
-                await observe_run(service, request, record, after, framing)
-    replay = None
-    is_compact = wants_compact(request)
-    if is_compact:
-        replay = build_compact_replay(service.store, found.runs, service.warn)
-    watched = await service.runs.find_watched_on(request.caller.scope, thread_id) if summary.is_running else None
-    return EventStream(
-        service,
-        framing,
-        request.caller.scope,
-        thread_id,
-        after=after,
-        until=summary.last,
-        is_live=summary.is_running,
-        replay=replay,
-        fails_in_band=False,
-        watched=watched,
-        sends_times=wants_times(request, is_compact=is_compact),
-    )
+    return await stream_log(service, request, found.runs)
 
 
 def describe_thread(thread: ThreadSummary) -> dict[str, Any]:

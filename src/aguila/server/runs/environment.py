@@ -45,8 +45,3 @@ class Environment:
     def limited_by(self, limits: Limits) -> Environment:
         """Return this environment with the limits of a caller."""
         return replace(self, settings=msgspec.structs.replace(self.settings, limits=limits))
-
-
-def no_events(event: Event) -> Sequence[Event]:
-    """Send nothing before the last event of a run."""
-    return ()

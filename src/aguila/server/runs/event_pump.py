@@ -20,11 +20,9 @@ from aguila.codec.json.encoder import encode_strict
 from aguila.codec.logs import log_event
 from aguila.errors import StoreError, StoreUnavailable
 from aguila.protocol import Event, RunErrorEvent, RunFinishedEvent
-from aguila.server.config.options import Settings
-from aguila.server.runs.environment import no_events
-from aguila.server.runs.store_health import StoreHealth
+from aguila.server.runs.environment import Environment
 from aguila.server.threads.thread import MAX_REDUCED
-from aguila.store import Lease, RunChange, Store
+from aguila.store import Lease, RunChange
 from aguila.stream.delta_merger import MAX_MERGED, DeltaMerger
 from aguila.telemetry.counts import Counts
 from aguila.telemetry.instruments import APPEND, FIRST_EVENT
@@ -47,20 +45,14 @@ _TERMINAL = (RunFinishedEvent, RunErrorEvent)
 class EventPump:
     """The ``Sink`` of an agent: encodes its events and appends them with the run's lease.
 
-    ``closing`` makes events to send before the last one. ``on_failure`` is called when the log accepts no more events.
-    The caller then calls ``stop``.
+    ``on_failure`` is called when the log accepts no more events. The caller then calls ``stop``.
     """
 
-    store: Store
+    environment: Environment
     lease: Lease
-    settings: Settings
-    store_health: StoreHealth
-    loop: asyncio.AbstractEventLoop
     on_failure: Callable[[StoreError], None]
     last: int
     """The number of the last event in the log."""
-    closing: Callable[[Event], Sequence[Event]] = no_events
-    counts: Counts | None = None
     requested_at: float | None = None
     """When the run was requested; None once an event of its agent is stored."""
 
@@ -101,18 +93,19 @@ class EventPump:
             raise self.store_error
         if not self._waiting:
             self.accepted_at = monotonic()
+        settings = self.environment.settings
         for event in events:
-            item_id = self._merger.add(event) if self.settings.sends.merge_deltas else None
+            item_id = self._merger.add(event) if settings.sends.merge_deltas else None
             if item_id is not None:
                 if item_id not in self._begun:
                     self._begun.add(item_id)
                     self._is_urgent = True
                 continue
-            line = encode_strict(event, self.settings.limits.event)
+            line = encode_strict(event, settings.limits.event)
             self._lines += map(encode_strict, self._merger.take())
             if isinstance(event, _TERMINAL):
                 self.terminal, self.end_event = line, event
-                self._lines += [encode_strict(one, self.settings.limits.event) for one in self.closing(event)]
+                self._lines += [encode_strict(one, settings.limits.event) for one in self.environment.closing(event)]
             else:
                 self._lines.append(line)
                 self._waiting += len(line) // MAX_MERGED
@@ -121,7 +114,7 @@ class EventPump:
         if self._wakeup is None:
             if self.terminal is None:
                 self._wakeup = asyncio.Event()
-                self._task = self.loop.create_task(self._append_groups(self._wakeup))
+                self._task = self.environment.loop.create_task(self._append_groups(self._wakeup))
         elif self.is_full or self._is_urgent:
             self._wakeup.set()
 
@@ -130,7 +123,7 @@ class EventPump:
         while self.is_full:
             if self.store_error is not None:
                 raise self.store_error
-            waiter = self.loop.create_future()
+            waiter = self.environment.loop.create_future()
             self._room_waiters.append(waiter)
             await waiter
 
@@ -141,7 +134,7 @@ class EventPump:
 
     def is_late(self, since: float) -> bool:
         """Return whether an append has been waiting since this time, and the store has written nothing meanwhile."""
-        return max(self._appending_since, self.store.wrote_at) <= since
+        return max(self._appending_since, self.environment.store.wrote_at) <= since
 
     def is_waiting(self, since: float) -> bool:
         """Return whether an append that began before this time has not ended."""
@@ -190,13 +183,13 @@ class EventPump:
             lines, accepted_at = self.take_rest(), self.accepted_at
             self._appending_since = monotonic()
             try:
-                await self.store.write(self.lease, RunChange(events=lines))
+                await self.environment.store.write(self.lease, RunChange(events=lines))
                 self.last += len(lines)
             except Exception as error:  # noqa: BLE001 - a run cannot continue without its log, whatever failed
                 self.on_failure(self._explain(error))
             else:
-                if self.counts is not None:
-                    self.count_append(self.counts, accepted_at)
+                if self.environment.counts is not None:
+                    self.count_append(self.environment.counts, accepted_at)
                 if self.appended is not None:
                     self.appended = [*self.appended, *lines] if self._size <= _MAX_KEPT else None
             finally:
@@ -210,7 +203,7 @@ class EventPump:
 
     def _explain(self, error: Exception) -> StoreError:
         if isinstance(error, StoreUnavailable):
-            self.store_health.record_failure(error)
+            self.environment.store_health.record_failure(error)
         if isinstance(error, StoreError):
             return error
         lease, what = self.lease, "the events of the run could not be stored"

@@ -18,14 +18,14 @@ from aguila.server.config.errors import Disconnected, Rejected, Withdrawn, drain
 from aguila.server.config.options import Settings
 from aguila.server.runs.admission import Admission, Place
 from aguila.server.runs.context import load_context, new_id
-from aguila.server.runs.environment import Environment, no_events
+from aguila.server.runs.environment import Environment
 from aguila.server.runs.event_pump import EventPump
 from aguila.server.runs.live_run import LiveRun
 from aguila.server.runs.maintenance import Maintenance
 from aguila.server.runs.refusals import Refusals
 from aguila.server.runs.repeated import find_repeated, latest_derived
 from aguila.server.runs.start import Plan, Starter
-from aguila.server.runs.start_request import Started, StartRequest
+from aguila.server.runs.start_request import Started, StartRequest, StartResult
 from aguila.server.runs.store_health import StoreHealth
 from aguila.server.runs.turns import Turns, wait_for_start
 from aguila.server.runs.viewers import RemoteRuns, WatchedRun
@@ -55,8 +55,8 @@ class Runs:
         settings: Settings,
         warn: Warn,
         *,
-        closing: Callable[[Event], Sequence[Event]] = no_events,
-        counts: Counts | None = None,
+        closing: Callable[[Event], Sequence[Event]],
+        counts: Counts | None,
     ) -> None:
         self.store = store
         self.threads = Threads(
@@ -166,7 +166,7 @@ class Runs:
 
     # Starting
 
-    async def start(self, request: StartRequest) -> Started:
+    async def start(self, request: StartRequest) -> StartResult:
         """Start a run, or find the run that this request has started before.
 
         Of several requests for the same run, one begins it. The others wait for it, and need no place. Raises
@@ -176,12 +176,12 @@ class Runs:
         while (other := self._starting.get(key)) is not None and not self.has_queue:
             await wait_for_start(other, request)
             if (found := await find_repeated(request, self.store)) is not None:
-                return Started(record=found)
+                return found
         if (key.scope, key.thread_id) in self._turns.queues:
             request.seen_until = self._find_seen(request, key)
             # Attaching to a run needs neither a turn nor a place.
             if (found := await find_repeated(request, self.store)) is not None:
-                return Started(record=found)
+                return found
         try:
             place = self.admission.admit(request)
         except Rejected:
@@ -189,7 +189,7 @@ class Runs:
                 await wait_for_start(other, request)
             if (found := await find_repeated(request, self.store)) is None:
                 raise
-            return Started(record=found)
+            return found
         self._starting[key] = request
         if self._counts is not None:
             self._counts.add(QUEUED, 1)
@@ -205,7 +205,7 @@ class Runs:
                 request.task.add_done_callback(_log_failure)
             raise
 
-    async def _start(self, request: StartRequest, place: Place) -> Started:
+    async def _start(self, request: StartRequest, place: Place) -> StartResult:
         async with self._turns.turn(request):
             plan = self._starter.plan_quickly(request)
             while True:
@@ -213,7 +213,7 @@ class Runs:
                     raise draining_error()
                 try:
                     planned = plan or await self._starter.plan(request)
-                    if isinstance(planned, Started):
+                    if not isinstance(planned, Plan):
                         return planned
                     plan = planned
                     new, began = self._starter.new_run(plan), time.monotonic()
@@ -223,7 +223,7 @@ class Runs:
                     request.is_beginning = False
                     request.check_waiting()
                     if (found := await find_repeated(request, self.store)) is not None:
-                        return Started(record=found)
+                        return found
                     await self._refusals.resolve(refusal, request, plan)
                     plan = None
                 else:
@@ -281,18 +281,8 @@ class Runs:
             span=request.span,
             ended=self._loop.create_future(),
         )
-        live.pump = EventPump(
-            environment.store,
-            lease,
-            environment.settings,
-            store_health=environment.store_health,
-            closing=environment.closing,
-            loop=self._loop,
-            on_failure=live.stop_writing,
-            last=first.first + len(first.events) - 1,
-            counts=environment.counts,
-            requested_at=request.received_at,
-        )
+        last = first.first + len(first.events) - 1
+        live.pump = EventPump(environment, lease, live.stop_writing, last, requested_at=request.received_at)
         if self._counts is not None:
             self._counts.add(RUNNING, 1)
         if request.is_stored:
@@ -303,9 +293,9 @@ class Runs:
         run = live.run(self._agents[request.agent], load)
         live.task = self._loop.create_task(run, name=f"run {lease.run_id}")
         live.task.add_done_callback(partial(self._remove, live, place))
-        return Started(live=live, first=first)
+        return Started(live, first)
 
-    def _end_start(self, request: StartRequest, place: Place, task: asyncio.Task[Started]) -> None:
+    def _end_start(self, request: StartRequest, place: Place, task: asyncio.Task[StartResult]) -> None:
         if self._counts is not None:
             self._counts.add(QUEUED, -1)
         request.task = None  # an error and its frames would hold each other, and with them the body
@@ -347,14 +337,6 @@ class Runs:
             return live
         return self._remote.get(run)
 
-    async def find_watched_on(self, scope: str, thread_id: str) -> WatchedRun | None:
-        """Return the object that viewers of a thread's running run register with; None if there is no such run."""
-        for key, live in self.live.items():
-            if (key.scope, key.thread_id) == (scope, thread_id):
-                return live
-        running = await self.find_running(scope, thread_id)
-        return None if running is None else self.find_watched(running)
-
     async def find_running(self, scope: str, thread_id: str) -> RunRecord | None:
         """Return the running run of a thread; None if there is no such run or thread."""
         try:
@@ -390,7 +372,7 @@ class Runs:
         return await self._turns.withdraw(scope, thread_id, run_id)
 
 
-def _log_failure(task: asyncio.Task[Started]) -> None:
+def _log_failure(task: asyncio.Task[StartResult]) -> None:
     """Log why a run could not begin after its request was cancelled."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, StoreError | Rejected | Disconnected | Withdrawn):

@@ -16,7 +16,7 @@ from aguila.server.config.errors import Rejected
 from aguila.server.config.limits import UNLIMITED
 from aguila.server.runs.environment import Environment
 from aguila.server.runs.repeated import resolve_run
-from aguila.server.runs.start_request import Started, StartRequest
+from aguila.server.runs.start_request import StartRequest
 from aguila.server.runs.store_health import StoreHealth
 from aguila.server.threads.client.agent_input import PreparedInput, may_have_translated, prepare_input
 from aguila.server.threads.client.cut_history import infer_parent
@@ -92,19 +92,22 @@ class Starter:
         prepared = PreparedInput(input=sent, sent=sent)
         return Plan(request, prepared, ResumePlan(root_run_id=sent.run_id), after=after, is_quick=True)
 
-    async def plan(self, request: StartRequest) -> Plan | Started:
-        """Plan a run, or find what answers its request instead. Raises ``Rejected``, ``StoreUnavailable``."""
+    async def plan(self, request: StartRequest) -> Plan | RunRecord | None:
+        """Plan a run, or find the run that its request has started before; None if nothing is to run.
+
+        Raises ``Rejected``, ``StoreUnavailable``.
+        """
         settings, threads, scope = self._settings, self._environment.threads, request.scope
         if request.input.resume:
             await self._check_agent(request)
             resolved = await resolve_run(request, self._store)
             if isinstance(resolved, RunRecord):
-                return Started(record=resolved)
+                return resolved
             request = resolved
         parent, after = await self._find_start(request)
         prepared = await prepare_input(request.input, settings, threads=threads, scope=scope, inferred_parent=parent)
         if prepared.is_hydration:
-            return Started(is_hydration=True)
+            return None
         resume = await plan_resume(
             prepared.input,
             settings,

@@ -55,7 +55,7 @@ class StartRequest(msgspec.Struct, kw_only=True, eq=False):
 
     span: RunSpan | None = None
     """The span of the run, if it is traced."""
-    task: asyncio.Task[Started] | None = None
+    task: asyncio.Task[StartResult] | None = None
     """The task that starts the run. It is cancelled if nobody waits for the run any more, unless the run is begun."""
     turn: asyncio.Future[None] | None = None
     """Done when the request may start its run, if it had to wait for others of its thread."""
@@ -95,17 +95,15 @@ class StartRequest(msgspec.Struct, kw_only=True, eq=False):
         return body == self.body or encode(decode_body(body)) == encode(self.input)
 
 
-class Started(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a request to start a run.
+class Started(msgspec.Struct, frozen=True):
+    """A run that has begun, and the first batch of its log."""
 
-    A new run has ``live`` and the ``first`` batch of its log. A run that was started before has its ``record``. With
-    ``is_hydration`` nothing runs: the request is answered with the thread as it is.
-    """
+    live: LiveRun
+    first: Batch
 
-    live: LiveRun | None = None
-    first: Batch | None = None
-    record: RunRecord | None = None
-    is_hydration: bool = False
+
+StartResult = Started | RunRecord | None
+"""A new run, or one that was started before. None: nothing runs, and the thread is the answer."""
 
 
 def hash_body(body: bytes) -> str:

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from aguila.errors import NotFound
-from aguila.server.runs.start_request import Started, StartRequest
+from aguila.server.runs.start_request import Started, StartRequest, StartResult
 from aguila.store import Store
 
 
@@ -75,5 +75,5 @@ async def wait_for_start(other: StartRequest, request: StartRequest) -> None:
     request.check_waiting()
 
 
-def _has_begun(task: asyncio.Task[Started]) -> bool:
-    return not task.cancelled() and task.exception() is None and task.result().live is not None
+def _has_begun(task: asyncio.Task[StartResult]) -> bool:
+    return not task.cancelled() and task.exception() is None and isinstance(task.result(), Started)

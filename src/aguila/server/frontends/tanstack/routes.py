@@ -26,7 +26,7 @@ from aguila.server.http.parameters import read_cursor
 from aguila.server.http.request import Request
 from aguila.server.http.responses import Response, json_response
 from aguila.server.http.routes import Endpoint
-from aguila.server.http.run_routes import stream_run
+from aguila.server.http.run_routes import stream_runs
 from aguila.server.http.service import Service
 from aguila.server.threads.interrupts.plan import find_open_interrupts
 from aguila.store import RunKey, ThreadFilter
@@ -117,7 +117,7 @@ async def _join(service: Service, request: Request) -> Response:
     record = await service.store.run(RunKey(request.caller.scope, thread_id, run_id))
     after = await read_cursor(service, request, thread_id)
     framing = select_framing(service, request, request.query.get("protocolVersion"), thread_id, run_id)
-    return await stream_run(service, request, record, after, framing=framing)
+    return await stream_runs(service, request, [record], after, framing=framing)
 
 
 _HYDRATE = Endpoint({"GET": _hydrate}, is_stream=True)
