@@ -25,8 +25,8 @@ MAX_TEXT: Final = 8192
 _Text = Annotated[str, msgspec.Meta(max_length=MAX_TEXT)]
 
 
-class Params(msgspec.Struct, rename="camel"):
-    """The parameters of all methods. Others are skipped."""
+class CopilotKitParams(msgspec.Struct, rename="camel"):
+    """What is part of the path of the other routes. Each method needs some of it; others are skipped."""
 
     agent_id: _Text | None = None
     thread_id: _Text | None = None
@@ -38,7 +38,7 @@ class Envelope(msgspec.Struct):
     """The body that a client posts to the single endpoint. The inner body is not decoded here."""
 
     method: _Text | None = None
-    params: Params | None = None
+    params: CopilotKitParams | None = None
     body: msgspec.Raw = msgspec.Raw()
 
 
@@ -56,7 +56,7 @@ async def open_envelope(service: Service, request: Request) -> tuple[Sequence[st
         raise _invalid(f"Invalid envelope: {error}") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         raise _invalid("Invalid JSON payload") from None
-    method, params, body = envelope.method, envelope.params or Params(), bytes(envelope.body)
+    method, params, body = envelope.method, envelope.params or CopilotKitParams(), bytes(envelope.body)
     if not method:
         raise _invalid("Missing method field")
     if method == "info":
@@ -79,7 +79,7 @@ async def open_envelope(service: Service, request: Request) -> tuple[Sequence[st
 _decode = json_decoder(Envelope).decode
 
 
-def _open_resource(request: Request, params: Params, body: bytes) -> tuple[Sequence[str], Request]:
+def _open_resource(request: Request, params: CopilotKitParams, body: bytes) -> tuple[Sequence[str], Request]:
     """Return a request to a thread route. An envelope cannot reach other routes this way."""
     path, _, query = _require(params.path, "path").partition("?")
     if not path.startswith("/") or path.startswith("//"):

@@ -9,7 +9,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from aguila.protocol import RunAgentInput
 from aguila.server.frontends.copilotkit import routes
-from aguila.server.frontends.copilotkit.envelope import MAX_TEXT
+from aguila.server.frontends.copilotkit.envelope import CopilotKitParams
 from aguila.server.http.openapi.documents import Document, Title
 from aguila.server.http.openapi.operation import (
     EVENTS,
@@ -33,18 +33,6 @@ class CopilotKitError(Document, frozen=True, kw_only=True):
     message: str
     code: str | UnsetType = UNSET
     details: str | UnsetType = UNSET
-
-
-_Text = Annotated[str, Meta(max_length=MAX_TEXT)]
-
-
-class CopilotKitParams(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is part of the path of the other routes. Each method needs some of it."""
-
-    agent_id: _Text | None = None
-    thread_id: _Text | None = None
-    path: _Text | None = None
-    http_method: _Text | None = None
 
 
 class CopilotKitEnvelope(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,20 +6,18 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
-import msgspec
 from msgspec import UNSET
 from starlette.routing import Match
 
-from aguila.codec.json.bounded_floats import decode_json
 from aguila.codec.negotiate import SSE_MEDIA_TYPE
 from aguila.codec.sse import SSEEncoder
 from aguila.errors import NotFound, ThreadBusy
 from aguila.protocol import replace
 from aguila.server.frontends.copilotkit import documents
-from aguila.server.frontends.copilotkit.envelope import ReceivedBody, open_envelope
+from aguila.server.frontends.copilotkit.envelope import open_envelope
 from aguila.server.frontends.copilotkit.errors import CopilotKitRejected
 from aguila.server.http import run_routes, thread_routes
-from aguila.server.http.body import read_body, read_input, read_object
+from aguila.server.http.body import read_input, read_object
 from aguila.server.http.request import Request
 from aguila.server.http.responses import (
     DOCUMENT_HEADERS,
@@ -37,8 +35,6 @@ from aguila.server.threads.view import View
 from aguila.store import RunRecord, Store, ThreadFilter, ThreadTarget, Want
 
 _PAGE: Final = 200
-
-_SUGGEST_TOOL: Final = "copilotkitSuggest"
 
 _HELD_EVENTS: Final = 4 * PIECE
 """Bytes that are counted for a reader of the log: those of a usual batch, which is sent whole."""
@@ -61,43 +57,9 @@ def _select_agent(service: Service, request: Request) -> None:
 
 
 async def run(service: Service, request: Request) -> Response:
-    """``POST /agent/{id}/run``.
-
-    A client before 1.75, or at the single endpoint, asks for suggestions here instead of ``/suggest``, each on a new
-    thread. Those runs are not stored either, because no client returns to them.
-    """
+    """``POST /agent/{id}/run``. See ``CopilotKit.translate``."""
     _select_agent(service, request)
-    data = await read_body(request, request.caller.limits.body)
-    request.reservation.release()  # the body is read again
-    request.receive = ReceivedBody(data, request.receive)
-    return await run_routes.start_run(service, request, is_stored=not _is_suggestion(data))
-
-
-class _Function(msgspec.Struct):
-    name: str
-
-
-class _ToolChoice(msgspec.Struct):
-    function: _Function
-
-
-class _ForwardedProps(msgspec.Struct, rename="camel"):
-    tool_choice: _ToolChoice
-
-
-class _Input(msgspec.Struct, rename="camel"):
-    forwarded_props: _ForwardedProps
-
-
-def _is_suggestion(body: bytes) -> bool:
-    """Return whether a RunAgentInput asks for suggestions: then CopilotKit forces the choice of its own tool."""
-    if _SUGGEST_TOOL.encode() not in body:
-        return False
-    try:
-        found = decode_json(body, _Input)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return False  # there is no such choice, or decoding the input reports the error
-    return found.forwarded_props.tool_choice.function.name == _SUGGEST_TOOL
+    return await run_routes.start_run(service, request)
 
 
 async def suggest(service: Service, request: Request) -> Response:
