@@ -310,21 +310,14 @@ class NamedBranch:
         self._name = name
         self._entered: tuple[Branch, Place] | None = None
 
-    def begin(self) -> None:
+    async def __aenter__(self) -> None:
         """Begin the branch in the current context. Raises ``ValueError`` while one of that name is active here."""
         self._entered = self._branches.enter(self._name)
 
-    def end(self) -> None:
-        """End the branch."""
+    async def __aexit__(self, *error: object) -> None:
         if self._entered is not None:
             self._branches.leave(*self._entered)
             self._entered = None
-
-    async def __aenter__(self) -> None:
-        self.begin()
-
-    async def __aexit__(self, *error: object) -> None:
-        self.end()
 
 
 class ChatHandle:

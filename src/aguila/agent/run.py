@@ -34,7 +34,7 @@ from aguila.protocol import (
     UserMessage,
 )
 from aguila.protocol.legacy import BinaryInputContent
-from aguila.protocol.parts import DataSource, FileSource, MediaPart, TextPart, UrlSource
+from aguila.protocol.parts import DataSource, FileSource, MediaPart, TextPart
 from aguila.store.encoding import MAX_TITLE, is_title
 from aguila.stream.json_values import copy_json
 
@@ -75,7 +75,8 @@ class Run(RunAPI):
         self._title = context.title
         self._services = services
         self._is_known = context.is_known
-        self._is_stored = context.is_stored
+        self.is_stored = context.is_stored
+        """Whether the run is stored. If not, questions, ``once``, and changes of session or title raise an error."""
         self.usage: list[TokenUsage] = []
         """The usage that ``add_usage`` recorded, in order."""
         self._output = output
@@ -119,11 +120,6 @@ class Run(RunAPI):
     def is_cancelled(self) -> bool:
         """Whether the run was cancelled. An agent in a thread should check it during long work."""
         return self._output.is_cancelled
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether the run is stored. If not, questions, ``once``, and changes of session or title raise an error."""
-        return self._is_stored
 
     @property
     def hooks(self) -> Hooks:
@@ -249,28 +245,20 @@ class Run(RunAPI):
         A URL is never fetched. A file of another provider is never loaded.
         """
         source: Any = part if isinstance(part, (str, FileSource, BinaryInputContent)) else getattr(part, "source", None)
-        if isinstance(source, DataSource):
-            return _decoded(source.value)
-        if isinstance(source, BinaryInputContent):
-            if source.data is not None:
-                return _decoded(source.data)
-            file_id = source.id
-        elif isinstance(source, FileSource):
-            file_id = source.value if source.provider in (None, FILE_PROVIDER) else None
-        elif source is None or isinstance(source, UrlSource):
-            file_id = None
-        else:
-            file_id = source
+        file_id, reason = None, "it is a URL, which is never fetched"
+        match source:
+            case DataSource(value=data) | BinaryInputContent(data=str(data)):
+                return _decoded(data)
+            case FileSource(provider=provider) if provider not in (None, FILE_PROVIDER):
+                reason = "it is a file of another provider"
+            case FileSource(value=file_id) | BinaryInputContent(id=file_id) | str(file_id):
+                reason = reason if file_id is None else "the file is not in the store"
+            case None:
+                reason = "it is a text part"
+            case _:  # a URL
+                pass
         found = None if file_id is None else await self._services.file(file_id)
         if found is None:
-            if file_id is not None:
-                reason = "the file is not in the store"
-            elif isinstance(source, FileSource):
-                reason = "it is a file of another provider"
-            elif source is None:
-                reason = "it is a text part"
-            else:
-                reason = "it is a URL, which is never fetched"
             # The source itself is not logged: it is message content.
             log_notice(Notice(rule="IN-8", message=f"cannot load file part: {reason}"))
             return None

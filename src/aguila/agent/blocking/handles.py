@@ -28,7 +28,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 B = TypeVar("B")
 H = TypeVar("H")
-Entered = TypeVar("Entered", TextHandle, ReasoningHandle, ToolCallHandle, StepHandle, SubagentHandle)
+Entered = TypeVar("Entered", TextHandle, ReasoningHandle, ToolCallHandle, StepHandle, SubagentHandle, NamedBranch)
 
 
 class PortalHandle(Generic[H]):
@@ -102,17 +102,10 @@ class BlockingItem(PortalHandle[Entered]):
             self.portal.call(partial(self.wrapped.__aexit__, kind, error, trace))
 
 
-class BlockingBranch(PortalHandle[NamedBranch]):
+class BlockingBranch(BlockingItem[NamedBranch]):
     """See ``NamedBranch``."""
 
     __slots__ = ()
-
-    def __enter__(self) -> None:
-        self.portal.call(self.wrapped.__aenter__)
-
-    def __exit__(self, *error: object) -> None:
-        if not self.portal.is_closed:  # otherwise the run is over
-            self.portal.call(partial(self.wrapped.__aexit__, *error))
 
 
 class BlockingText(BlockingItem[TextHandle]):

@@ -73,7 +73,8 @@ class ThreadPortal:
         self._ready = asyncio.Event()
         self._items: deque[Item] = deque()
         self._changed = threading.Condition()
-        self._is_closed = False
+        self.is_closed = False
+        """Whether calls are no longer accepted."""
         self._own = 0
         self._effect_locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._active_effects: set[tuple[int, str]] = set()  # the ids of threads that run an effect, with its key
@@ -89,9 +90,9 @@ class ThreadPortal:
     def put(self, item: Item) -> None:
         """Queue an item for the task. Raises ``CancelledError`` once the portal is closed."""
         with self._changed:
-            while len(self._items) >= AHEAD and not self._is_closed:
+            while len(self._items) >= AHEAD and not self.is_closed:
                 self._changed.wait()
-            if self._is_closed:
+            if self.is_closed:
                 raise asyncio.CancelledError("the run is over")
             self._items.append(item)
             is_first = len(self._items) == 1
@@ -151,11 +152,6 @@ class ThreadPortal:
         self._ready.set()
         self.ended.set()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether calls are no longer accepted."""
-        return self._is_closed
-
     # In the task
 
     async def get(self) -> Item:
@@ -171,7 +167,7 @@ class ThreadPortal:
     def close(self) -> None:
         """Accept no more calls: the threads end at their next one."""
         with self._changed:
-            self._is_closed = True
+            self.is_closed = True
             left = [item for item in self._items if isinstance(item, Called)]
             self._items = deque(item for item in self._items if isinstance(item, Ended))
             self._changed.notify_all()
