@@ -290,7 +290,7 @@ class OwnStore(Reader, Store):
             if thread is not None and thread.running is not None and thread.lease_token == new.token:
                 assert thread.begun is not None
                 return s.Begun(new.lease, thread.begun), True  # a repeated call
-            plan = rules.begin(head_of(state, new, thread), new, self._clock(), size=size)  # raises every refusal
+            plan = rules.begin(head_of(state, new, thread), new, self._clock())  # raises every refusal
             state.put(apply_begin(thread, plan, request, self._monotonic()), touches=True)
             return s.Begun(plan.lease, plan.batch), False
 
@@ -312,10 +312,10 @@ class OwnStore(Reader, Store):
                 repeated = find_repeated(thread, lease, change)
                 if repeated is not None:
                     return repeated, True
-            plan = rules.write(head, lease, change, self._clock(), self._monotonic(), size=size)
+            plan = rules.write(head, lease, change, self._clock(), self._monotonic())
             assert thread is not None
             assert head is not None
-            state.put(apply_write(thread, plan, state.position + 1), touches=plan.close is not None)
+            state.put(apply_write(thread, change, plan, state.position + 1), touches=plan.close is not None)
             return s.Written(plan.batch, head.cancel), False
 
         written, is_repeated = await self._change(job)
@@ -564,9 +564,9 @@ def find_repeated(thread: Thread, lease: s.Lease, change: s.RunChange) -> s.Writ
     return s.Written(s.Batch(change.after + 1, change.events, at, lease.token), run.cancel)
 
 
-def apply_write(thread: Thread, plan: rules.WritePlan, position: int) -> Thread:
+def apply_write(thread: Thread, change: s.RunChange, plan: rules.WritePlan, position: int) -> Thread:
     """Return a thread after a write. ``position`` is that of the thread if its run ends."""
-    record, settles, close = thread.record, plan.settles, plan.close
+    record, settles, close, end = thread.record, change.settles, plan.close, change.end
     run = replace(record.runs[-1], last=plan.batch.last)
     if plan.batch.events:
         run = replace(run, token=plan.batch.token)
@@ -580,7 +580,7 @@ def apply_write(thread: Thread, plan: rules.WritePlan, position: int) -> Thread:
         effects[name] = rules.merge_effect(effects.get(name), effect)
     interrupts = [replace(one, status="settled") if one.interrupt_id in settles else one for one in record.interrupts]
     summary = replace(record.summary, updated_at=plan.updated_at or record.summary.updated_at)
-    if close is not None:
+    if close is not None and end is not None:
         raised = {one.interrupt_id: position for one in close.raises}
         interrupts = [
             replace(one, status="open", claimed_by=None) if one.interrupt_id in close.reopens else one
@@ -588,13 +588,13 @@ def apply_write(thread: Thread, plan: rules.WritePlan, position: int) -> Thread:
             if one.interrupt_id not in raised
         ]
         interrupts += close.raises
-        summary = update_summary(summary, close.end.update or s.ThreadUpdate())
-        turn, values = close.end.turn, thread.values
+        summary = update_summary(summary, end.update or s.ThreadUpdate())
+        turn, values = end.turn, thread.values
         if turn is not None:
             values, turn = {**contents.cut_values(turn.values), **values}, replace(turn, values={})
-        run = replace(run, outcome=close.outcome, ended_at=close.ended_at, turn=turn)
+        run = replace(run, outcome=end.outcome, ended_at=close.ended_at, turn=turn)
         thread = replace(thread, values=values, raised={**thread.raised, **raised}, launch=None, viewers={})
-    session = record.session if plan.session is None else plan.session
+    session = record.session if change.session is None else change.session
     record = replace(record, summary=summary, interrupts=interrupts, effects=[*effects.values()], session=session)
     return with_run(replace(thread, record=record), run)
 

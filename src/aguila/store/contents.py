@@ -283,14 +283,6 @@ def split_head(head: bytes) -> tuple[bytes, dict[str, bytes]]:
     return found.members, dict(found.large)
 
 
-def apply_deltas(deltas: Iterable[bytes]) -> bytes:
-    """Return a list of digests from the encoded changes that lead to it, the oldest first."""
-    found = b""
-    for delta in deltas:
-        found = ListDelta.decode(delta).apply(found)
-    return found
-
-
 def base_numbers(number: int) -> Sequence[int]:
     """Return the numbers of the runs whose changes lead to the list of run ``number``, the oldest first."""
     found: list[int] = []

@@ -6,7 +6,6 @@ from before is refused instead of continuing in the middle of another run.
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from functools import partial
 from secrets import token_urlsafe
 from typing import Final
@@ -14,7 +13,6 @@ from typing import Final
 from aguila.errors import CursorExpired
 
 _BYTES: Final = 6
-_MASK: Final = 2 ** (8 * _BYTES) - 1
 PATTERN: Final = "^([A-Za-z0-9_-]{8})?$"
 """A token, or no token."""
 
@@ -35,13 +33,3 @@ def check_token(number: int, token: str | None, stored: str) -> None:
             f"event {number} is not the event of this cursor: an older copy of the store was put back; read the thread "
             "again, or the log from 0"
         )
-
-
-def token_to_int(token: str) -> int | None:
-    """Return a token as a number, for a store that keeps numbers; None for no token."""
-    return int.from_bytes(urlsafe_b64decode(token), "big") if token else None
-
-
-def int_to_token(number: int | None) -> str:
-    """Return the token that ``token_to_int`` was given."""
-    return "" if number is None else urlsafe_b64encode((number & _MASK).to_bytes(_BYTES, "big")).decode()

@@ -614,7 +614,6 @@ class Compaction(msgspec.Struct, frozen=True, kw_only=True):
 
 Amendment = ThreadUpdate | NewTurns | Compaction
 """What ``Store.amend`` changes. None of it changes ``updated_at`` or the position of the thread."""
-ThreadChange = Amendment
 
 
 class ThreadTarget(msgspec.Struct, frozen=True, gc=False):

@@ -25,7 +25,7 @@ import msgspec
 from aguila.errors import StoreError
 from aguila.store import refusals
 from aguila.store.cursors import new_token
-from aguila.store.encoding import check_ids, size_of_events, to_milliseconds
+from aguila.store.encoding import check_ids, to_milliseconds
 from aguila.store.records import (
     UNOWNED,
     AnswerCancel,
@@ -167,8 +167,6 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Its open run."""
     same: RunRecord | None = None
     """The run with the id of the new one."""
-    is_same_attempt: bool = False
-    """Whether ``same`` began with the token of the new run."""
     open_interrupts: AbstractSet[str] = frozenset()
     """The ids of its open interrupts. Needed only if the new run has ``claims`` or ``waiting``."""
     running_in_scope: int = 0
@@ -190,8 +188,6 @@ class BeginPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     first: int
     """The number of the first event of the thread."""
     creates_thread: bool
-    size: int
-    """The bytes of the events."""
     now: float
 
     def record(self, lease_until: float) -> RunRecord:
@@ -294,10 +290,11 @@ def check_new(new: NewRun) -> None:
         raise ValueError("a run begins with at least one event")
 
 
-def begin(head: Head, new: NewRun, now: float, *, size: int | None = None) -> BeginPlan:
+def begin(head: Head, new: NewRun, now: float) -> BeginPlan:
     """Plan the begin of a run. Raises the first of ``BEGIN_REFUSALS`` that applies.
 
-    A head with ``is_same_attempt`` is a repeated call: the store returns what it stored, and does not call this.
+    If ``Head.same`` began with the token of the new run, the call is repeated: the store returns what it stored, and
+    does not call this.
     """
     for check in _BEGIN_CHECKS:
         refusal = check(head, new)
@@ -311,7 +308,6 @@ def begin(head: Head, new: NewRun, now: float, *, size: int | None = None) -> Be
         number=head.runs + 1,
         first=head.first,
         creates_thread=head.agent is None,
-        size=size_of_events(new.events) if size is None else size,
         now=now,
     )
 
@@ -339,42 +335,34 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ClosePlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What the end of a run writes besides its events. Its viewers and its launch bytes are removed."""
+    """What the end of a run writes besides its events and ``RunEnd``. Its viewers and launch bytes are removed."""
 
-    outcome: Outcome
     last: int
     ended_at: float
     reopens: Sequence[str]
     """Interrupts that the run claimed and did not settle."""
     raises: Sequence[InterruptRecord]
     """New interrupts. One that has the id of an older one replaces it, and is the newest of the thread."""
-    end: RunEnd
 
 
 class WritePlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What ``write`` writes."""
+    """What ``write`` writes besides ``RunChange.settles`` and ``RunChange.session``."""
 
     batch: Batch
     """The events to append; none if there are none."""
-    size: int
-    """The bytes of the events."""
     updated_at: float | None
     """The new time of the last update of the thread; None if there are no events."""
     lease_seconds: float
     lease_until: float | None
     """The new expiry of the lease; None if it stays."""
-    settles: Sequence[str]
     effects: Sequence[Effect]
     """With the epoch of the lease. See ``merge_effect`` for one that is stored already."""
-    session: bytes | None
     close: ClosePlan | None
     head: RunHead | None
     """The head after this write; None if it ends the run."""
 
 
-def write(
-    head: RunHead | None, lease: Lease, change: RunChange, now: float, lease_now: float, *, size: int | None = None
-) -> WritePlan:
+def write(head: RunHead | None, lease: Lease, change: RunChange, now: float, lease_now: float) -> WritePlan:
     """Plan a write of an owner. Raises ``StaleLease``, ``InterruptTaken``.
 
     The store has looked for a repeated call before (``is_repeated``): this appends after the newest event.
@@ -384,8 +372,6 @@ def write(
     for interrupt_id in change.settles:
         if interrupt_id not in head.claims:
             raise refusals.interrupt_not_claimed(interrupt_id, lease.run_id)
-    if size is None:
-        size = size_of_events(change.events)
     events = change.events
     batch = Batch(head.last + 1, tuple(events), to_milliseconds(now), lease.token)
     seconds, until = head.lease_seconds, None
@@ -397,13 +383,10 @@ def write(
     close = None if change.end is None else _close(head, lease, change, change.end, batch.last, now)
     return WritePlan(
         batch=batch,
-        size=size,
         updated_at=now if events else None,
         lease_seconds=seconds,
         lease_until=None if close is not None else until,
-        settles=change.settles,
         effects=[msgspec.structs.replace(effect, epoch=lease.epoch) for effect in change.effects],
-        session=change.session,
         close=close,
         head=None
         if close is not None
@@ -424,7 +407,6 @@ def _close(head: RunHead, lease: Lease, change: RunChange, end: RunEnd, last: in
     settled = set(change.settles)
     raised = dict(end.interrupts)  # an id that is raised twice counts once
     return ClosePlan(
-        outcome=end.outcome,
         last=last,
         ended_at=now,
         reopens=[id_ for id_, status in head.claims.items() if status == "claimed" and id_ not in settled],
@@ -432,7 +414,6 @@ def _close(head: RunHead, lease: Lease, change: RunChange, end: RunEnd, last: in
             InterruptRecord(interrupt_id=id_, run_id=lease.run_id, status="open", body=body)
             for id_, body in raised.items()
         ],
-        end=end,
     )
 
 

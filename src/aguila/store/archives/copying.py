@@ -32,19 +32,6 @@ async def restore_thread(store: Store, archive: ThreadArchive, *, replace: bool)
     return "added"
 
 
-async def copy_store(
-    source: Store,
-    target: Store,
-    *,
-    replace: bool,
-    on_count: Callable[[int], None],
-    on_thread: Callable[[ThreadArchive, Restored], None],
-) -> None:
-    """Copy all scopes from one snapshot of ``source``."""
-    async with source.snapshot() as snapshot:
-        await copy_all(snapshot, target, replace=replace, on_count=on_count, on_thread=on_thread)
-
-
 async def copy_all(
     snapshot: StoreReader,
     target: Store,

@@ -46,6 +46,7 @@ from aguila.store.records import (
     Message,
     NewRun,
     RunChange,
+    RunEnd,
     RunKey,
     RunRecord,
     Taken,
@@ -162,7 +163,7 @@ def _begin(tx: Tx, item: BeginItem) -> Begun | StoreError:
         total=Usage() if new.quotas is None or not new.quotas.is_total else reads.read_total(tx),
     )
     try:
-        plan = rules.begin(head, new, tx.now, size=0)
+        plan = rules.begin(head, new, tx.now)
     except StoreError as refusal:
         return refusal
     number, batch, request = plan.number, plan.batch, item.request
@@ -389,7 +390,7 @@ def write(tx: Tx, items: Sequence[WriteItem], slot: int) -> list[Written | Store
             if claims:
                 head = msgspec.structs.replace(head, claims=claims)
         try:
-            plan = rules.write(head, lease, change, tx.now, tx.lease_now, size=0)
+            plan = rules.write(head, lease, change, tx.now, tx.lease_now)
         except StoreError as refusal:
             outcomes.append(refusal)
             continue
@@ -459,28 +460,28 @@ def _find_repeated(tx: Tx, item: WriteItem, head: rules.RunHead | None) -> Writt
 
 def _write(tx: Tx, thread: _OpenThread, item: WriteItem, plan: rules.WritePlan, pending: _Pending) -> int:
     """Write what a plan says, but for the row of the thread; return by how many bytes the thread grows."""
-    size = 0
+    change, size = item.change, 0
     if plan.batch.events:
         log, large, size = log_rows(thread.key, plan.batch, item.rows)
         pending.log += log
         size += put_contents(tx, thread.key, large)
     if plan.lease_until is not None:
         tx.do(_RENEW, thread.run, plan.lease_until, plan.lease_seconds)
-    if plan.settles:
-        tx.many(_SETTLE, [(thread.key, interrupt_id) for interrupt_id in plan.settles])
+    if change.settles:
+        tx.many(_SETTLE, [(thread.key, interrupt_id) for interrupt_id in change.settles])
     if plan.effects:
         rows = tx.each(_PUT_EFFECT, [(thread.key, e.root_run_id, e.name, e.epoch, e.value) for e in plan.effects])
         size += sum([row[0][0] for row in rows if row])
-    if plan.session is not None:
+    if change.session is not None:
         row = tx.row("SELECT length(session) FROM aguila.details WHERE thread = $1", thread.key)
-        size += len(plan.session) - (0 if row is None else row[0] or 0)
-        tx.do(_PUT_SESSION, thread.key, plan.session)
-    if plan.close is not None:
-        size += _close(tx, thread, item, plan.close)
+        size += len(change.session) - (0 if row is None else row[0] or 0)
+        tx.do(_PUT_SESSION, thread.key, change.session)
+    if plan.close is not None and change.end is not None:
+        size += _close(tx, thread, item, plan.close, change.end)
     return size
 
 
-def _close(tx: Tx, thread: _OpenThread, item: WriteItem, close: rules.ClosePlan) -> int:
+def _close(tx: Tx, thread: _OpenThread, item: WriteItem, close: rules.ClosePlan, end: RunEnd) -> int:
     """Close a run; return by how many bytes the thread grows."""
     size = 0
     if close.reopens:
@@ -491,17 +492,17 @@ def _close(tx: Tx, thread: _OpenThread, item: WriteItem, close: rules.ClosePlan)
         scope = item.lease.scope
         tx.many(_RAISE, [(scope, thread.key, one.interrupt_id, one.run_id, one.body) for one in close.raises])
         size += sum([len(one.body) for one in close.raises])
-    turn = close.end.turn
+    turn = end.turn
     if turn is not None:
         size += len(turn.body) + put_contents(tx, thread.key, item.contents)
-    if close.end.update is not None:
-        size += change_details(tx, item.lease.scope, thread.key, close.end.update)
+    if end.update is not None:
+        size += change_details(tx, item.lease.scope, thread.key, end.update)
     if thread.has_viewers:
         tx.do("DELETE FROM aguila.viewers WHERE run = $1", thread.run)
     tx.do(
         _CLOSE_RUN,
         thread.run,
-        close.outcome,
+        end.outcome,
         close.last,
         close.ended_at,
         None if turn is None else turn.format,

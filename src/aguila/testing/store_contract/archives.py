@@ -26,7 +26,7 @@ from aguila.store import (
     Want,
 )
 from aguila.store.archives.archive import RUN_LOST, is_same, read_archive
-from aguila.store.archives.copying import copy_store, restore_thread
+from aguila.store.archives.copying import copy_all, restore_thread
 from aguila.store.archives.export import export_thread
 from aguila.store.archives.file_format import decode_archives
 from aguila.testing.store_contract.support import (
@@ -225,9 +225,14 @@ class ArchivesContract(StoreTest):
         async with MemoryStore() as target:
             found: list[str] = []
             for _ in range(2):
-                await copy_store(
-                    store, target, replace=False, on_count=lambda _: None, on_thread=lambda _, what: found.append(what)
-                )
+                async with store.snapshot() as snapshot:
+                    await copy_all(
+                        snapshot,
+                        target,
+                        replace=False,
+                        on_count=lambda _: None,
+                        on_thread=lambda _, what: found.append(what),
+                    )
             assert found == ["added", "added", "unchanged", "unchanged"]
             assert await seen(target) == await seen(store)
             assert await seen(target, "u", "b") == await seen(store, "u", "b")
