@@ -14,10 +14,10 @@ from stores.postgres_admin import connect, query
 from stores.postgres_cluster import Cluster, find_programs, make_folder
 
 from aguila.errors import StoreUnavailable
-from aguila.store import PostgresStore
+from aguila.store import PostgresStore, RunKey, Watch
 from aguila.store.postgres.connection import parse_url
 from aguila.store.postgres.hosts import split_hosts
-from aguila.testing.store_contract.support import DEADLINE, complete
+from aguila.testing.store_contract.support import DEADLINE, complete, start
 
 pytestmark = pytest.mark.anyio
 
@@ -207,3 +207,17 @@ async def test_a_standby_is_named_with_what_to_put_in_the_url(strict: Cluster):
     with pytest.raises(StoreUnavailable, match=r"\(25006\); this server is a standby; name all hosts in the URL"):
         await store.check()
     await store.close()
+
+
+async def test_one_connection_is_enough_for_every_read(postgres: str, postgres_schema: str) -> None:
+    """Also for those that ask which processes live, and what was committed."""
+    async with (
+        PostgresStore(postgres, schema=postgres_schema, pool=1, patience=2.0) as store,
+        PostgresStore(postgres, schema=postgres_schema, pool=1, patience=2.0) as other,
+    ):
+        await start(store, "t", "r")
+        await other.tell(RunKey("a", "t", "r"), Watch("other", 30.0))
+        assert await store.is_watched(RunKey("a", "t", "r"))
+        page = await store.threads("a")
+        assert [one.thread_id for one in page.threads] == ["t"]
+        assert page.stamp is not None

@@ -125,6 +125,10 @@ class Connector:
         self._hosts = split_hosts(parse_url(url))
         self._guard = Lock()
 
+    def hold(self, owner: str) -> str | None:
+        """Return the lock to store; None if there is none."""
+        return None if self.lock is None else f"{self.lock}@{self.incarnation}"
+
     def connect(self, *, commits: bool = True, locks: bool = False) -> Connection:
         """Open a connection. Raises errors of the driver.
 

@@ -6,9 +6,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, suppress
-from math import inf
-from queue import Empty, LifoQueue
+from contextlib import contextmanager
 
 import psycopg
 
@@ -19,7 +17,7 @@ from aguila.store.postgres.errors import convert, is_outage, unavailable
 from aguila.store.postgres.liveness import PostgresLiveness
 from aguila.store.postgres.tx import PostgresTx, in_schema, transact
 from aguila.store.postgres.wakeups import Wakeups
-from aguila.store.sql.tx import Outage, Row, Tx
+from aguila.store.sql.tx import Database, Outage, Tx
 
 ThreadKey = tuple[str, str]
 
@@ -48,27 +46,14 @@ The server ends such a transaction by itself if it has answered everything. It d
 """
 
 
-class PostgresDialect:
-    """The snippets of SQL that differ."""
-
-    next_position = "nextval('aguila.positions')"
-    next_run = "nextval('aguila.runs_key_seq')"
-    next_thread = "nextval('aguila.threads_key_seq')"
-
-
-class PostgresDatabase:
-    """One connection that writes, and up to ``pool`` that read."""
-
-    dialect = PostgresDialect()
-    opens_inline = False
-    wrote_at = -inf
+class PostgresDatabase(Database):
+    """One connection that writes, and one that reads for each reader thread."""
 
     def __init__(
         self,
         url: str,
         *,
         schema: str,
-        pool: int,
         wakeups: Mode,
         patience: float,
         migrates: bool,
@@ -79,11 +64,13 @@ class PostgresDatabase:
         self.slot = secrets.randbelow(_SLOTS)
         self.schema = schema
         self.connector = Connector(url, schema=schema, wakeups=wakeups, patience=patience)
-        self.liveness = PostgresLiveness(self.connector, self._query)
+        self.hold = self.connector.hold
+        self._liveness = PostgresLiveness(self.connector)
         self._migrates = migrates
         self._clock = clock
         self.writer: Connection | None = None
-        self._readers = Readers(self.connector, pool, patience)
+        self._local = threading.local()
+        self._readers: set[Connection] = set()
         self.wakeups = None if self.connector.is_pooled else Wakeups(self.connector, on_change)
 
     def open(self) -> None:
@@ -151,12 +138,14 @@ class PostgresDatabase:
     @contextmanager
     def reading(self) -> Generator[Tx]:
         """Begin a transaction that reads one state of the database."""
-        with (
-            self._as_store_errors(writes=False),
-            self._readers.take() as db,
-            transact(db, self._tx(db), writes=False, limits={}) as tx,
-        ):
-            yield tx
+        with self._as_store_errors(writes=False):
+            db: Connection | None = getattr(self._local, "db", None)
+            if db is None or db.closed:
+                self._readers.discard(db)
+                db = self._local.db = self.connector.connect()
+                self._readers.add(db)
+            with transact(db, self._tx(db), writes=False, limits={}) as tx:
+                yield tx
 
     @contextmanager
     def snapshot(self) -> Generator[Tx]:
@@ -169,19 +158,8 @@ class PostgresDatabase:
             finally:
                 drop(db)
 
-    def try_transaction(self) -> None:
-        """Return None: nothing runs on the event loop."""
-
-    def try_reading(self) -> None:
-        """Return None: nothing runs on the event loop."""
-
     def _tx(self, db: Connection) -> PostgresTx:
-        return PostgresTx(db, self.schema, self.dialect, self.liveness, self._clock)
-
-    def _query(self, sql: str) -> Row:
-        """Return the row of a statement. Raises ``Outage``."""
-        with self._as_store_errors(writes=False), self._readers.take() as db:
-            return db.cursor(binary=True).execute(sql.encode()).fetchall()[0]
+        return PostgresTx(db, self.schema, self._liveness, self._clock)
 
     @contextmanager
     def _as_store_errors(self, *, writes: bool) -> Generator[None]:
@@ -197,71 +175,20 @@ class PostgresDatabase:
         if self.wakeups is not None:
             self.wakeups.send(keys)
 
-    def has_changed(self) -> bool:
-        """Return whether any process may have committed: to ask costs as much as to compare the threads."""
-        return True
-
-    def version(self) -> str | None:
+    def version(self, tx: Tx) -> str | None:
         """Return text that is another one after each commit: the set of transactions whose changes are visible."""
-        return self._query(_VERSION)[0]
+        row = tx.row(_VERSION)
+        return None if row is None else row[0]
 
     def check(self, tx: Tx) -> None:
         """Lock the tables of a run as a write does, so that a locked table is noticed."""
         tx.do(_LOCK_TABLES)
 
-    def rest(self) -> bool:
-        """Do nothing: autovacuum does."""
-        return False
-
     def close(self) -> None:
         """Close all connections."""
         if self.wakeups is not None:
             self.wakeups.close()
-        self._readers.close()
-        writer, self.writer = self.writer, None
-        if writer is not None:
-            drop(writer)
-
-
-class Readers:
-    """The connections that read: made when they are needed, and used by one thread at a time."""
-
-    def __init__(self, connector: Connector, count: int, patience: float) -> None:
-        self._connector = connector
-        self._patience = patience
-        self._permits = threading.Semaphore(count)
-        self._idle: LifoQueue[Connection] = LifoQueue()
-        self._is_closed = False
-
-    @contextmanager
-    def take(self) -> Generator[Connection]:
-        """Lend a connection. Raises errors of the driver."""
-        if not self._permits.acquire(timeout=self._patience):
-            raise TimeoutError("all connections are in use")
-        try:
-            db = self._get()
-            try:
-                yield db
-            finally:
-                if self._is_closed:
-                    drop(db)
-                elif not db.closed:
-                    self._idle.put(db)
-        finally:
-            self._permits.release()
-
-    def _get(self) -> Connection:
-        while True:
-            try:
-                db = self._idle.get_nowait()
-            except Empty:
-                return self._connector.connect()
-            if not db.closed:
-                return db
-
-    def close(self) -> None:
-        """Close the connections; those in use when they are returned."""
-        self._is_closed = True
-        with suppress(Empty):
-            while True:
-                drop(self._idle.get_nowait())
+        for db in (*self._readers, self.writer):
+            if db is not None:
+                drop(db)
+        self.writer = None

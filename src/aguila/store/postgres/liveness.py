@@ -7,11 +7,10 @@ session that holds it. After a restart or a failover of the server all locks are
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from threading import Lock
 
 from aguila.store.postgres.connection import INCARNATION, Connector
-from aguila.store.sql.tx import Row
+from aguila.store.sql.tx import Tx
 
 GONE_SECONDS = 1.0
 """Seconds without any session after which a process counts as dead: until then it may be reconnecting."""
@@ -28,23 +27,17 @@ SELECT {INCARNATION},
 
 
 class PostgresLiveness:
-    """The advisory lock of this process, and whether others hold theirs. ``query`` returns the row of a statement."""
+    """Whether other processes hold their advisory locks."""
 
-    def __init__(self, connector: Connector, query: Callable[[str], Row]) -> None:
+    def __init__(self, connector: Connector) -> None:
         self._connector = connector
-        self._query = query
         self._guard = Lock()
         self._read_at = float("-inf")
         self._incarnation = ""
         self._held: frozenset[int] = frozenset()
         self._gone: dict[str, float] = {}
 
-    def hold(self, owner: str) -> str | None:
-        """Return the lock that all sessions of this process hold; None if they cannot hold one."""
-        connector = self._connector
-        return None if connector.lock is None else f"{connector.lock}@{connector.incarnation}"
-
-    def is_dead(self, owner: str, lock: str | None) -> bool:
+    def is_dead(self, tx: Tx, lock: str | None) -> bool:
         """Return whether no session has held a lock for a while, on the server that granted it."""
         if lock is None or self._connector.lock is None:
             return False
@@ -52,17 +45,19 @@ class PostgresLiveness:
         if not number.isdecimal():
             return False
         with self._guard:
-            self._refresh()
+            self._refresh(tx)
             if incarnation != self._incarnation or int(number) in self._held:
                 self._gone.pop(lock, None)
                 return False
             return time.monotonic() - self._gone.setdefault(lock, time.monotonic()) >= GONE_SECONDS
 
-    def _refresh(self) -> None:
+    def _refresh(self, tx: Tx) -> None:
         now = time.monotonic()
         if now - self._read_at < _VALID_SECONDS:
             return
-        self._incarnation, held = self._query(_HELD)
+        row = tx.row(_HELD)
+        assert row is not None  # noqa: S101 - expressions
+        self._incarnation, held = row
         self._held = frozenset(held)
         self._read_at = now
         self._gone = {lock: at for lock, at in self._gone.items() if int(lock.partition("@")[0]) not in self._held}

@@ -69,7 +69,6 @@ class PostgresStore(SQLStore):
         self.poll_seconds = _POLL_SECONDS[wakeups] if poll_seconds is None else poll_seconds
         self._options: dict[str, Any] = {
             "schema": schema,
-            "pool": pool,
             "wakeups": wakeups,
             "patience": patience,
             "migrates": migrate,

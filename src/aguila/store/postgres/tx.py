@@ -17,7 +17,8 @@ from psycopg.pq import TransactionStatus
 
 from aguila.store.postgres.arrays import select_each, split_rows
 from aguila.store.postgres.connection import Connection, drop
-from aguila.store.sql.tx import Dialect, Liveness, Row
+from aguila.store.postgres.liveness import PostgresLiveness
+from aguila.store.sql.tx import Row
 
 _WRITING = "BEGIN"
 _READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -25,10 +26,14 @@ _NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 _LOCK_THREAD = "SELECT 1 FROM aguila.threads WHERE scope = $1 AND thread_id = $2 FOR UPDATE"
 _LOCK_SCOPE = "SELECT pg_advisory_xact_lock(hashtext('aguila.scopes'), hashtext($1))"  # not the keys of ``liveness``
 
+_SEQUENCES = {"NEXT_POSITION": "positions", "NEXT_RUN": "runs_key_seq", "NEXT_THREAD": "threads_key_seq"}
+
 
 @lru_cache(maxsize=1024)
 def in_schema(sql: str, schema: str) -> bytes:
-    """Return SQL that was written for the schema ``aguila``, for another one."""
+    """Return SQL as PostgreSQL reads it; it was written for the schema ``aguila``."""
+    for name, sequence in _SEQUENCES.items():
+        sql = sql.replace(name, f"nextval('aguila.{sequence}')")
     return (sql if schema == "aguila" else sql.replace("aguila.", f"{schema}.")).encode()
 
 
@@ -36,10 +41,9 @@ class PostgresTx:
     """The statements of one transaction."""
 
     def __init__(
-        self, db: Connection, schema: str, dialect: Dialect, liveness: Liveness, clock: Callable[[], float] | None
+        self, db: Connection, schema: str, liveness: PostgresLiveness, clock: Callable[[], float] | None
     ) -> None:
-        self.dialect = dialect
-        self.liveness = liveness
+        self._liveness = liveness
         self._db = db
         self._schema = schema
         self._has_clock = clock is not None
@@ -60,6 +64,10 @@ class PostgresTx:
     def lease_now(self) -> float:
         """The clock that judges leases: that of the database, too."""
         return self.now
+
+    def is_dead(self, owner: str, lock: str | None) -> bool:
+        """Return whether an owner is known to be dead."""
+        return self._liveness.is_dead(self, lock)
 
     def begin(self, *, writes: bool, limits: Mapping[str, int]) -> None:
         """Queue the beginning of the transaction, and settings for it."""

@@ -240,12 +240,12 @@ def _list_viewers(tx: Tx, thread: int) -> Sequence[ViewerRecord]:
         """,
         thread,
     )
-    now, liveness = tx.lease_now, tx.liveness
+    now = tx.lease_now
     return [
         ViewerRecord(
             viewer=viewer,
             left=None if until > now else now - until,
-            is_dead=until > now and liveness.is_dead(viewer, lock),
+            is_dead=until > now and tx.is_dead(viewer, lock),
         )
         for viewer, until, lock in rows
     ]

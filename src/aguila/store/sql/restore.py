@@ -35,7 +35,7 @@ from aguila.store.sql.tx import Tx
 
 _PUT_THREAD: Final = """
 INSERT INTO aguila.threads (position, scope, key, thread_id, agent, created_at, updated_at, first, last, bytes, counted,
-  epoch, archived) VALUES ({position}, $1, $2, $3, $4, $5, $6, $7, $8, $9, $9, 0, $10)
+  epoch, archived) VALUES (NEXT_POSITION, $1, $2, $3, $4, $5, $6, $7, $8, $9, $9, 0, $10)
 """
 _PUT_RUN: Final = """
 INSERT INTO aguila.runs (thread, number, run_id, parent_run_id, sent_run_id, fingerprint, first, last, outcome, owner,
@@ -96,7 +96,7 @@ def _restore_thread(tx: Tx, slot: int, archive: ThreadArchive, contents: Content
     thread, summary = archive.thread, archive.thread.summary
     scope, thread_id = thread.scope, summary.thread_id
     usage = _remove_old(tx, scope, thread_id, replace)
-    row = tx.row(f"SELECT {tx.dialect.next_thread}")
+    row = tx.row("SELECT NEXT_THREAD")
     assert row is not None  # noqa: S101
     key: int = row[0]
     size = put_contents(tx, key, contents) + size_of_details(summary.title, summary.metadata)
@@ -119,7 +119,7 @@ def _restore_thread(tx: Tx, slot: int, archive: ThreadArchive, contents: Content
     size += sum([len(one.body) for one in thread.interrupts])
     size += sum([len(one.value or b"") for one in thread.effects])
     tx.do(
-        _PUT_THREAD.format(position=tx.dialect.next_position), scope, key, thread_id, summary.agent,
+        _PUT_THREAD, scope, key, thread_id, summary.agent,
         summary.created_at, summary.updated_at, thread.first, summary.last, size, int(summary.archived),
     )  # fmt: skip
     for file in archive.files:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from operator import itemgetter
 from typing import Any, Final
 
@@ -57,7 +56,7 @@ from aguila.store.records import (
     Written,
 )
 from aguila.store.sql import reads
-from aguila.store.sql.tx import Dialect, Tx
+from aguila.store.sql.tx import Tx
 
 Contents = dict[bytes, bytes | memoryview]
 """Stored bodies of contents, by their digests."""
@@ -69,17 +68,17 @@ SELECT t.key, t.agent, t.first, t.last, t.running,
   (SELECT max(r.number) FROM aguila.runs r WHERE r.thread = t.key),
   (SELECT r.key FROM aguila.runs r WHERE r.thread = t.key AND r.run_id = $3),
   (SELECT count(*) FROM aguila.threads o WHERE o.scope = $1 AND o.running IS NOT NULL),
-  CASE WHEN t.key IS NULL THEN EXISTS (SELECT 1 FROM aguila.removed) END, {run}, {thread}
+  CASE WHEN t.key IS NULL THEN EXISTS (SELECT 1 FROM aguila.removed) END, NEXT_RUN, NEXT_THREAD
 FROM (SELECT 1 AS one) x LEFT JOIN aguila.threads t ON t.scope = $1 AND t.thread_id = $2
 """
 """One statement that always returns a row: each further one delays the first event by 3 us or more."""
 _NEW_THREAD: Final = """
 INSERT INTO aguila.threads (position, scope, key, thread_id, agent, created_at, updated_at, first, last, bytes, running,
-  epoch) VALUES ({position}, $1, $2, $3, $4, $5, $5, $6, $7, $8, $9, 1)
+  epoch) VALUES (NEXT_POSITION, $1, $2, $3, $4, $5, $5, $6, $7, $8, $9, 1)
 """
 _NEXT_RUN: Final = """
-UPDATE aguila.threads SET position = {position}, updated_at = $3, last = $4, bytes = bytes + $5, running = $6, epoch = 1
-WHERE scope = $1 AND key = $2
+UPDATE aguila.threads SET position = NEXT_POSITION, updated_at = $3, last = $4, bytes = bytes + $5, running = $6,
+  epoch = 1 WHERE scope = $1 AND key = $2
 """
 _NEW_RUN: Final = """
 INSERT INTO aguila.runs (key, thread, number, run_id, parent_run_id, sent_run_id, fingerprint, first, owner, lock,
@@ -96,21 +95,6 @@ PUT_CONTENT: Final = """
 INSERT INTO aguila.contents (thread, digest, part, body) VALUES ($1, $2, $3, $4)
 ON CONFLICT (thread, digest, part) DO NOTHING RETURNING length(body)
 """
-
-
-@cache
-def _begin_statements(dialect: Dialect) -> tuple[str, str, str]:
-    """Return the statements of ``begin`` with the snippets of a database: to format them takes 3 us."""
-    return (
-        _HEAD.format(run=dialect.next_run, thread=dialect.next_thread),
-        _NEW_THREAD.format(position=dialect.next_position),
-        _NEXT_RUN.format(position=dialect.next_position),
-    )
-
-
-@cache
-def _close_statement(dialect: Dialect) -> str:
-    return _CLOSE_THREAD.format(position=dialect.next_position)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,8 +122,7 @@ def _begin(tx: Tx, item: BeginItem) -> Begun | StoreError:
     if new.max_running is not None:
         tx.lock_scope(new.scope)
     tx.lock_thread(new.scope, new.thread_id)
-    find_head, put_thread, advance = _begin_statements(tx.dialect)
-    row = tx.row(find_head, new.scope, new.thread_id, new.run_id)
+    row = tx.row(_HEAD, new.scope, new.thread_id, new.run_id)
     assert row is not None  # noqa: S101
     thread, agent, first, last, running, number, same, running_in_scope, has_removed, run, next_thread = row
     if same is not None and (begun := _find_begun(tx, new, thread, same)) is not None:
@@ -181,11 +164,11 @@ def _begin(tx: Tx, item: BeginItem) -> Begun | StoreError:
         if removed is not None:
             tx.do("DELETE FROM aguila.removed WHERE thread_hash = $1", hash_thread(new.scope, new.thread_id))
         tx.do(
-            put_thread,
+            _NEW_THREAD,
             new.scope, thread, new.thread_id, new.agent, plan.now, batch.first, batch.last, size, run,
         )  # fmt: skip
     else:
-        tx.do(advance, new.scope, thread, plan.now, batch.last, size, run)
+        tx.do(_NEXT_RUN, new.scope, thread, plan.now, batch.last, size, run)
     tx.do(
         _NEW_RUN, run, thread, number, new.run_id, new.parent_run_id, new.sent_run_id, new.fingerprint, batch.first,
         new.owner, item.lock, new.token, new.lease_seconds, tx.lease_now + new.lease_seconds, plan.now, new.launch,
@@ -295,7 +278,7 @@ UPDATE aguila.runs SET outcome = $2, last = $3, ended_at = $4, format = $5, turn
 WHERE key = $1
 """
 _CLOSE_THREAD: Final = """
-UPDATE aguila.threads SET position = {position}, running = NULL, last = $3, updated_at = $4, bytes = $5, counted = $5
+UPDATE aguila.threads SET position = NEXT_POSITION, running = NULL, last = $3, updated_at = $4, bytes = $5, counted = $5
 WHERE scope = $1 AND key = $2
 """
 _PUT_EFFECT: Final = """
@@ -514,7 +497,7 @@ def _close(tx: Tx, thread: _OpenThread, item: WriteItem, close: rules.ClosePlan,
 def _close_thread(tx: Tx, thread: _OpenThread, scope: str, plan: rules.WritePlan, usage: dict[str, Usage]) -> None:
     assert plan.close is not None  # noqa: S101
     tx.do(
-        _close_statement(tx.dialect),
+        _CLOSE_THREAD,
         scope,
         thread.key,
         plan.close.last,
@@ -639,7 +622,7 @@ def take_over(tx: Tx, item: TakeItem) -> list[Taken]:
             tx.do("UPDATE aguila.runs SET lease_until = $2 WHERE key = $1", key, run.lease_until)
         owner = (run.owner, lock)
         if owner not in dead:
-            dead[owner] = tx.liveness.is_dead(*owner)
+            dead[owner] = tx.is_dead(*owner)
         if (
             rules.take_over(
                 run, owner=item.owner, seconds=item.seconds, lease_now=tx.lease_now, is_dead=dead[owner],

@@ -75,8 +75,8 @@ class SQLReader(StoreReader):
     async def _read(self, function: Callable[..., T], /, *args: Any) -> T:
         """Call a function with a transaction that reads, and with ``args``."""
 
-    def _version(self) -> str | None:
-        """Return the stamp of lists of threads. Called in ``_read``."""
+    def _version(self, tx: Tx) -> str | None:
+        """Return the stamp of lists of threads."""
         return None
 
     async def thread(self, scope: str, thread_id: str, want: Want = Want()) -> ThreadRecord:  # noqa: B008 - frozen
@@ -92,7 +92,7 @@ class SQLReader(StoreReader):
 
     async def threads(self, scope: str, filter: ThreadFilter = ThreadFilter()) -> ThreadPage:  # noqa: A002, B008
         def read(tx: Tx) -> ThreadPage:
-            return reads.list_threads(tx, scope, filter, self._version())  # the version is noted before looking
+            return reads.list_threads(tx, scope, filter, self._version(tx))  # the version is noted before looking
 
         try:
             return await self._read(read)
@@ -196,9 +196,7 @@ class SQLStore(SQLReader, Store):
 
     @property
     def wrote_at(self) -> float:
-        if self._writer is None or self._database is None:
-            return -inf
-        return max(self._writer.done_at, self._database.wrote_at)
+        return -inf if self._writer is None else self._writer.done_at
 
     async def check(self) -> None:
         database = self.database
@@ -228,8 +226,8 @@ class SQLStore(SQLReader, Store):
                 raise StoreUnavailable("the store is closed") from error
             raise
 
-    def _version(self) -> str | None:
-        return self.database.version()
+    def _version(self, tx: Tx) -> str | None:
+        return self.database.version(tx)
 
     async def stamps(self, keys: Sequence[ThreadKey]) -> Mapping[ThreadKey, Stamp]:
         return await self._read(reads.read_stamps, keys)
@@ -315,7 +313,7 @@ class SQLStore(SQLReader, Store):
         live, rows = self.live, encode_rows(new.events)
         size = size_of_rows(rows)
         total = request.size + size
-        lock = self.database.liveness.hold(new.owner) if new.owner else None
+        lock = self.database.hold(new.owner) if new.owner else None
         key = new.key
         return self._submit(
             self._run_begins,
@@ -389,7 +387,7 @@ class SQLStore(SQLReader, Store):
         self, owner: str, seconds: float, *, only: RunKey | None = None, limit: int = 100
     ) -> Sequence[Taken]:
         live = self.live
-        item = runs.TakeItem(owner, seconds, only, limit, self.database.liveness.hold(owner), set())
+        item = runs.TakeItem(owner, seconds, only, limit, self.database.hold(owner), set())
 
         def own(taken: Sequence[Taken]) -> None:
             for one in taken:
@@ -403,7 +401,7 @@ class SQLStore(SQLReader, Store):
 
     async def tell(self, run: RunKey, message: Message) -> RunRecord:
         live, key = self.live, (run.scope, run.thread_id)
-        lock = self.database.liveness.hold(message.viewer) if isinstance(message, Watch) else None
+        lock = self.database.hold(message.viewer) if isinstance(message, Watch) else None
         is_watch = isinstance(message, Watch)
         return await self._write_one(
             lambda tx: runs.tell(tx, run, message, lock),

@@ -6,7 +6,6 @@ import os
 import sqlite3
 import time
 from contextlib import suppress
-from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -18,27 +17,13 @@ from aguila.store.sqlite.legacy import explain_old
 _RETRY: Final = 0.01
 
 
-class WriteConnection(sqlite3.Connection):
-    """The connection that writes."""
-
-    wrote_at = -inf
-    """The ``time.monotonic`` of the latest part of a large value."""
-
-
-def connect(path: Path, *, busy_seconds: float, durability: Durability, max_bytes: int | None) -> WriteConnection:
+def connect(path: Path, *, busy_seconds: float, durability: Durability, max_bytes: int | None) -> sqlite3.Connection:
     """Open the connection that writes; create the schema. Raises ``sqlite3.Error``, ``StoreUnavailable``.
 
     Its statements do not wait for locks: the writer does that itself.
     """
     _create_private(path)
-    db = sqlite3.connect(
-        path,
-        timeout=busy_seconds,
-        isolation_level=None,
-        check_same_thread=False,
-        factory=WriteConnection,
-        cached_statements=256,
-    )
+    db = _open(path, busy_seconds)
     try:
         _check_version(path, db)  # before anything is written: an older file stays as it is
         db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect only before the first page is written
@@ -71,11 +56,15 @@ def _create_private(path: Path) -> None:
 
 def connect_reader(path: Path, *, busy_seconds: float) -> sqlite3.Connection:
     """Open a connection that only reads. Raises ``sqlite3.Error``."""
-    db = sqlite3.connect(
-        path, timeout=busy_seconds, isolation_level=None, check_same_thread=False, cached_statements=256
-    )
+    db = _open(path, busy_seconds)
     db.execute("PRAGMA query_only = ON")
     return db
+
+
+def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
+    return sqlite3.connect(
+        path, timeout=busy_seconds, isolation_level=None, check_same_thread=False, cached_statements=256
+    )
 
 
 def read_version(db: sqlite3.Connection) -> int:

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -22,11 +21,11 @@ from aguila.errors import StoreError, StoreUnavailable
 from aguila.store.cursors import new_token
 from aguila.store.encoding import SMALL_RUN
 from aguila.store.records import Durability, ThreadKey
-from aguila.store.sql.tx import Outage, Tx
+from aguila.store.sql.tx import Database, Outage, Tx
 from aguila.store.sqlite.checkpoint import Checkpointer
-from aguila.store.sqlite.connection import WriteConnection, connect, connect_reader
+from aguila.store.sqlite.connection import connect, connect_reader
 from aguila.store.sqlite.locks import OwnerLocks
-from aguila.store.sqlite.tx import DIALECT, SQLiteTx, is_outage, unavailable
+from aguila.store.sqlite.tx import SQLiteTx, is_outage, unavailable
 from aguila.store.sqlite.wakeup import Listener, Sender
 
 _log = logging.getLogger("aguila.store")
@@ -35,21 +34,7 @@ _VACUUM_PAGES: Final = 256
 """Free pages that are returned to the file system at a time, so that a write never waits long for it."""
 
 
-class FileLiveness:
-    """Which owners hold their lock in the lock file; see ``locks``."""
-
-    def __init__(self, locks: OwnerLocks) -> None:
-        self._locks = locks
-
-    def hold(self, owner: str) -> str | None:
-        inode = self._locks.hold(owner)
-        return None if inode is None else str(inode)
-
-    def is_dead(self, owner: str, lock: str | None) -> bool:
-        return self._locks.is_dead(owner, None if lock is None else int(lock))
-
-
-class SQLiteDatabase:
+class SQLiteDatabase(Database):
     """One open file. Made on the event loop."""
 
     def __init__(
@@ -64,11 +49,7 @@ class SQLiteDatabase:
         clock: Callable[[], float],
         monotonic: Callable[[], float],
     ) -> None:
-        self.dialect = DIALECT
-        self.liveness = FileLiveness(locks)
-        self.slot = 0
         self.patience = busy_seconds
-        self.opens_inline = False
         self.clock, self.monotonic = clock, monotonic
         self._locks = locks
         self._loop = asyncio.get_running_loop()
@@ -83,11 +64,10 @@ class SQLiteDatabase:
         self._syncs_commits = durability == "power"
         self.turn = threading.Lock()
         """Held while the connection that writes is used."""
-        self.connection: WriteConnection | None = None
+        self.connection: sqlite3.Connection | None = None
         self._is_alone = False
         """Whether no other process had the file open at the last write."""
         self._ran_inline = False  # in this iteration of the event loop
-        self._done_at = -inf
         self._local = threading.local()
         self._readers: set[sqlite3.Connection] = set()
         self._poll_db: sqlite3.Connection | None = None
@@ -113,10 +93,8 @@ class SQLiteDatabase:
         self._is_registered = port is not None
         self._locks.open()
 
-    @property
-    def wrote_at(self) -> float:
-        db = self.connection
-        return self._done_at if db is None else max(self._done_at, db.wrote_at)
+    def hold(self, owner: str) -> str | None:
+        return self._locks.hold(owner)
 
     # Writes
 
@@ -153,7 +131,7 @@ class SQLiteDatabase:
             self._checkpoint(self.checkpointer.check_due)
             self.turn.release()
 
-    def begin(self) -> WriteConnection:
+    def begin(self) -> sqlite3.Connection:
         """Lock the file for a transaction of the thread. Raises ``Outage``, ``StoreUnavailable``."""
         self.checkpointer.may_start_over = False  # if a commit starts it over, it is this one, in the thread
         try:
@@ -166,13 +144,12 @@ class SQLiteDatabase:
             raise
         return db
 
-    def commit(self, db: WriteConnection, *, inline: bool) -> None:
+    def commit(self, db: sqlite3.Connection, *, inline: bool) -> None:
         """Commit, with the peers of this moment. Raises ``sqlite3.Error``."""
         for token in self._sender.take_dead():
             db.execute("DELETE FROM peers WHERE token = ?", (token,))
         peers = db.execute("SELECT token, port FROM peers").fetchall()
         db.execute("COMMIT")
-        self._done_at = time.monotonic()
         self._peers = peers
         self._is_alone = not self._sender.has_others(peers)
         if not inline:
@@ -259,9 +236,6 @@ class SQLiteDatabase:
             self._local.db = None  # the next read connects again; ``close`` closes this connection
             raise unavailable(error) from error
 
-    def try_reading(self) -> None:
-        return None
-
     @contextmanager
     def snapshot(self) -> Generator[SQLiteTx]:
         try:
@@ -278,7 +252,7 @@ class SQLiteDatabase:
 
     def make_tx(self, db: sqlite3.Connection) -> SQLiteTx:
         """Return a transaction on a connection."""
-        return SQLiteTx(db, self.liveness, self.clock(), self.monotonic())
+        return SQLiteTx(db, self._locks.is_dead, self.clock(), self.monotonic())
 
     def _open_reader(self) -> sqlite3.Connection:
         db = self.connect_reader()
@@ -286,11 +260,14 @@ class SQLiteDatabase:
         return db
 
     def has_changed(self) -> bool:
-        found = self.version()
+        found = self._data_version()
         polled, self._polled = self._polled, found
         return found != polled
 
-    def version(self) -> str:
+    def version(self, tx: Tx) -> str:
+        return self._data_version()
+
+    def _data_version(self) -> str:
         with self._poll_lock:
             try:
                 if self._poll_db is None:  # always the same connection: data_version is only comparable within one
@@ -330,7 +307,7 @@ class _Writing:
 
     __slots__ = ("_begun", "_database", "_db")
 
-    def __init__(self, database: SQLiteDatabase, *, begun: WriteConnection | None = None) -> None:
+    def __init__(self, database: SQLiteDatabase, *, begun: sqlite3.Connection | None = None) -> None:
         self._database = database
         self._begun = begun
 

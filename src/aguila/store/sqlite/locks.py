@@ -53,14 +53,14 @@ class OwnerLocks:
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(path.name + "-lock")
         self._file: int | None = None
-        self._inode: int | None = None
+        self._inode: str | None = None
         self._held: set[str] = set()
 
     def open(self) -> None:
         """Open the lock file and lock the owners from before ``close`` again. If this fails, no owner is ever dead."""
         try:
             self._file = os.open(self._path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            self._inode = os.fstat(self._file).st_ino & 2**63 - 1  # SQLite integers are signed
+            self._inode = str(os.fstat(self._file).st_ino)
             _is_locked(self._file, 0)
             for owner in self._held:
                 _lock_shared(self._file, _offset(owner))
@@ -77,7 +77,7 @@ class OwnerLocks:
             with contextlib.suppress(OSError):  # the application may have closed all files, as daemons do
                 os.close(file)
 
-    def hold(self, owner: str) -> int | None:
+    def hold(self, owner: str) -> str | None:
         """Lock the byte of an owner until ``close``; return the inode to store, or None if it cannot be locked."""
         if self._file is None:
             return None
@@ -90,7 +90,7 @@ class OwnerLocks:
             self._held.add(owner)
         return self._inode
 
-    def is_dead(self, owner: str, inode: int | None) -> bool:
+    def is_dead(self, owner: str, inode: str | None) -> bool:
         """Return whether an owner is known to be dead. ``inode`` is what ``hold`` returned to it."""
         if self._file is None or inode is None or inode != self._inode or owner in self._held:
             return False

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache
-from math import inf
 from typing import TypeVar
 
 from aguila.errors import StoreError, StoreUnavailable
@@ -24,8 +23,8 @@ from aguila.store.sql import runs
 from aguila.store.sql import threads as sql_threads
 from aguila.store.sql.schema import sqlite_schema
 from aguila.store.sql.store import SQLStore
-from aguila.store.sql.tx import Tx
-from aguila.store.sqlite.tx import DIALECT, SQLiteTx, is_outage, unavailable
+from aguila.store.sql.tx import Database, Tx
+from aguila.store.sqlite.tx import SQLiteTx, is_outage, unavailable
 
 T = TypeVar("T")
 
@@ -155,26 +154,12 @@ def _measure_open(tx: Tx) -> tuple[int, int]:
     return row[0], row[1]
 
 
-class _NoLiveness:
-    """No other process can use the database."""
-
-    def hold(self, owner: str) -> str | None:
-        return None
-
-    def is_dead(self, owner: str, lock: str | None) -> bool:
-        return False
-
-
-class MemoryDatabase:
+class MemoryDatabase(Database):
     """One connection, and whose turn it is to use it."""
 
+    opens_inline = True
+
     def __init__(self, clock: Callable[[], float], monotonic: Callable[[], float]) -> None:
-        self.dialect = DIALECT
-        self.liveness = _NoLiveness()
-        self.slot = 0
-        self.patience = 0.0
-        self.opens_inline = True
-        self.wrote_at = -inf
         self._clock = clock
         self._monotonic = monotonic
         self.turn = threading.Lock()
@@ -206,12 +191,11 @@ class MemoryDatabase:
         """Return a transaction on the connection. Raises ``StoreUnavailable`` if it is closed."""
         if self.connection is None:
             raise StoreUnavailable("the store is closed")
-        return SQLiteTx(self.connection, self.liveness, self._clock(), self._monotonic())
+        return SQLiteTx(self.connection, _is_dead, self._clock(), self._monotonic())
 
     def wrote(self) -> None:
         """Record a commit."""
         self._version += 1
-        self.wrote_at = time.monotonic()
 
     @contextmanager
     def snapshot(self) -> Generator[SQLiteTx]:
@@ -222,35 +206,28 @@ class MemoryDatabase:
                 if self.connection is None:
                     raise StoreUnavailable("the store is closed")
                 self.connection.backup(copy)
-            yield SQLiteTx(copy, self.liveness, self._clock(), self._monotonic())
+            yield SQLiteTx(copy, _is_dead, self._clock(), self._monotonic())
         finally:
             copy.close()
-
-    def notify(self, keys: Sequence[ThreadKey]) -> None:
-        """Nothing: there are no other processes."""
 
     def has_changed(self) -> bool:
         seen, self._seen = self._seen, self._version
         return seen != self._version
 
-    def version(self) -> str:
+    def version(self, tx: Tx) -> str:
         return f"{self._token}-{self._version}"
 
-    def check(self, tx: Tx) -> None:
-        """Nothing: memory has no limit of its own."""
-
-    def rest(self) -> bool:
-        return False
-
-    def close(self) -> None:
-        """Nothing: ``MemoryStore`` keeps the database if only its event loop was closed."""
-
     def clear(self) -> None:
-        """Delete everything."""
+        """Delete everything. ``close`` does not: ``MemoryStore`` keeps it if only its event loop was closed."""
         with self.turn:
             db, self.connection = self.connection, None
         if db is not None:
             db.close()
+
+
+def _is_dead(owner: str, lock: str | None) -> bool:
+    """No other process can use the database."""
+    return False
 
 
 class _Turn:

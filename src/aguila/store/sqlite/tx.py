@@ -4,44 +4,46 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
 from aguila.errors import StoreUnavailable
-from aguila.store.sql.tx import Liveness, Outage, Row
+from aguila.store.sql.tx import Outage, Row
 
-
-class SQLiteDialect:
-    """The snippets of SQLite. A key is never that of a removed thread whose rows are still being deleted."""
-
-    next_position: str = "(SELECT coalesce(max(position), 0) + 1 FROM threads WHERE scope = $1)"
-    next_run: str = "(SELECT coalesce(max(key), 0) + 1 FROM runs)"
-    next_thread: str = (
+_NAMED: Final = {
+    "NEXT_POSITION": "(SELECT coalesce(max(position), 0) + 1 FROM threads WHERE scope = $1)",
+    "NEXT_RUN": "(SELECT coalesce(max(key), 0) + 1 FROM runs)",
+    "NEXT_THREAD": (
         "(SELECT max(coalesce((SELECT max(key) FROM threads), 0), coalesce((SELECT max(thread) FROM trash), 0)) + 1)"
-    )
-
-
-DIALECT: Final = SQLiteDialect()
+    ),
+}
+"""A key is never that of a removed thread whose rows are still being deleted."""
 
 
 @cache
 def translate(sql: str) -> str:
     """Return a statement as SQLite reads it."""
+    for name, expression in _NAMED.items():
+        sql = sql.replace(name, expression)
     return re.sub(r" FOR UPDATE( OF \w)?", "", re.sub(r"\$(\d+)", r"?\1", sql)).replace("aguila.", "")
 
 
 class SQLiteTx:
     """Statements run at once: nothing is queued."""
 
-    __slots__ = ("connection", "dialect", "lease_now", "liveness", "now")
+    __slots__ = ("_is_dead", "connection", "lease_now", "now")
 
-    def __init__(self, db: sqlite3.Connection, liveness: Liveness, now: float, lease_now: float) -> None:
+    def __init__(
+        self, db: sqlite3.Connection, is_dead: Callable[[str, str | None], bool], now: float, lease_now: float
+    ) -> None:
         self.connection = db
-        self.dialect = DIALECT
-        self.liveness = liveness
+        self._is_dead = is_dead
         self.now = now
         self.lease_now = lease_now
+
+    def is_dead(self, owner: str, lock: str | None) -> bool:
+        return self._is_dead(owner, lock)
 
     def row(self, sql: str, *values: Any) -> Row | None:
         return self.connection.execute(translate(sql), values).fetchone()
