@@ -11,6 +11,7 @@ from waiting import DEADLINE
 from aguila.store import SQLiteStore
 from aguila.store.sql.store import SHORT, SQLStore
 from aguila.store.sql.tx import Tx
+from aguila.store.sql.writer import run_one
 from aguila.store.sqlite.engine import SQLiteDatabase
 
 
@@ -40,7 +41,7 @@ class BlockedWriter:
         assert self._released.wait(DEADLINE)
 
     async def __aenter__(self) -> None:
-        self._job = self._store._write_one(self._wait, size=SHORT + 1)  # too long for the event loop
+        self._job = self._store.writer.submit(run_one(self._wait), size=SHORT + 1)  # too long for the event loop
         assert await asyncio.to_thread(self._entered.wait, DEADLINE)
 
     async def __aexit__(self, *_: object) -> None:

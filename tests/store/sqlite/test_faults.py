@@ -20,6 +20,7 @@ from aguila.store import RunChange, RunEnd, SQLiteStore
 from aguila.store.sql import writer
 from aguila.store.sql.store import SHORT
 from aguila.store.sql.tx import Tx
+from aguila.store.sql.writer import run_one
 from aguila.testing.store_contract.support import (
     append,
     complete,
@@ -101,7 +102,7 @@ async def test_large_jobs_are_split_over_transactions(store: SQLiteStore, monkey
     async with BlockedWriter(store):
         connection.set_trace_callback(lambda sql: begun.append(sql) if sql.startswith("BEGIN") else None)
         sizes = (SHORT + 1, full, SHORT + 1, full // 2, full // 2, SHORT + 1, SHORT + 1)
-        jobs = [store._write_one(lambda tx: None, size=size) for size in sizes]
+        jobs = [store.writer.submit(run_one(lambda tx: None), size=size) for size in sizes]
     await asyncio.gather(*jobs)
     assert len(begun) == 3
 

@@ -18,6 +18,7 @@ from aguila.store import Cancel, Lease, RunChange, RunEnd, RunKey, SQLiteStore
 from aguila.store.records import Durability
 from aguila.store.sql.store import SHORT
 from aguila.store.sql.tx import Tx
+from aguila.store.sql.writer import run_one
 from aguila.store.sqlite import checkpoint
 from aguila.testing.store_contract.support import DEADLINE, append, events_of, finish, lines, read, session_of, start
 
@@ -275,7 +276,7 @@ async def test_a_disk_error_of_an_inline_write_is_an_outage(store: SQLiteStore):
 
     used = database_of(store).connection
     with pytest.raises(StoreUnavailable, match="disk I/O"):
-        await store._write_one(fails, is_short=True)
+        await store.writer.submit(run_one(fails), is_short=True)
     assert threads[0] is threading.main_thread()
     await next_iteration()
     assert (await append(store, lease, lines(1))).first == 2

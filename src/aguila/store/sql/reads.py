@@ -10,13 +10,13 @@ from typing import Any, Final
 import msgspec
 
 from aguila.store import refusals
-from aguila.store.columns import CANCEL_REQUESTS, READ_BYTES
 from aguila.store.contents import PART, ListDelta, base_numbers, file_digests, read_content
 from aguila.store.encoding import check_cursor, decode_row, encodable, hash_member, index_value, inside_compacted
 from aguila.store.live import cut
 from aguila.store.records import (
     RECENT_THREADS,
     Batch,
+    CancelRequest,
     Effect,
     FileRecord,
     InterruptRecord,
@@ -37,6 +37,13 @@ from aguila.store.records import (
     Want,
 )
 from aguila.store.sql.tx import Row, Tx
+
+CANCEL: Final[dict[CancelRequest | None, int]] = {None: 0, "always": 1, "unwatched": 2}
+"""The values of the column ``runs.cancel``."""
+CANCEL_REQUESTS: Final[dict[int, CancelRequest | None]] = {number: request for request, number in CANCEL.items()}
+
+_READ_BYTES: Final = 64 * 1024
+"""Bytes after which a read stops, whatever its limit: a reader that is suspended keeps them in memory."""
 
 _TOKEN = "coalesce((SELECT l.token FROM aguila.log l WHERE l.place = t.key * 4294967296 + {}), '')"  # noqa: S105
 
@@ -313,7 +320,7 @@ def read_log(tx: Tx, scope: str, thread_id: str, after: int, until: int | None, 
             raise inside_compacted(after)
         token = row[2]
     stop = last if until is None else min(until, last)
-    batches = list(iterate_log(tx, key, after, stop, limit, READ_BYTES)) if limit and after < stop else []
+    batches = list(iterate_log(tx, key, after, stop, limit, _READ_BYTES)) if limit and after < stop else []
     return LogPart(batches=batches, first=first, last=last, token=token)
 
 

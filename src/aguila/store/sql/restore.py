@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from aguila.store import refusals
 from aguila.store.archives.archive import check_archive
-from aguila.store.columns import CANCEL
 from aguila.store.contents import base_number, compare_lists, cut_values
 from aguila.store.encoding import encode_rows, join_events, size_of_details
 from aguila.store.records import (
@@ -25,7 +24,6 @@ from aguila.store.sql import reads, threads
 from aguila.store.sql.runs import (
     PUT_LOG,
     Contents,
-    add_usage,
     count_usage,
     log_rows,
     put_contents,
@@ -124,21 +122,21 @@ def _restore_thread(tx: Tx, slot: int, archive: ThreadArchive, contents: Content
     )  # fmt: skip
     for file in archive.files:
         _put_file(tx, slot, file, (thread_id,))
-    count_usage(tx, slot, {scope: add_usage(usage, Usage(threads=1, bytes=size))})
+    count_usage(tx, slot, {scope: Usage(threads=1, bytes=size) + usage})
 
 
-def _remove_old(tx: Tx, scope: str, thread_id: str, replace: bool) -> Usage | None:
+def _remove_old(tx: Tx, scope: str, thread_id: str, replace: bool) -> Usage:
     """Remove the thread with this id, if ``replace``; return the change of usage."""
     tx.lock_thread(scope, thread_id)
     sql = "SELECT key, running FROM aguila.threads WHERE scope = $1 AND thread_id = $2"
     old = tx.row(sql, scope, thread_id)
     if old is None:
-        return None
+        return Usage()
     if not replace:
         raise refusals.thread_exists(thread_id)
     if old[1] is not None:
         raise refusals.thread_busy(reads.read_run(tx, old[1]))
-    return threads.remove_thread(tx, old[0], scope, thread_id)
+    return threads.remove_thread(tx, old[0], scope, thread_id) or Usage()
 
 
 def _with_starts(archive: ThreadArchive) -> Iterator[tuple[Batch, int]]:
@@ -175,7 +173,7 @@ def _put_runs(tx: Tx, thread: int, archive: ThreadArchive) -> int:
         rows.append(
             (
                 thread, number, run.run_id, run.parent_run_id, run.sent_run_id, run.fingerprint, run.first, run.last,
-                run.outcome, run.owner, run.token, run.epoch, run.lease_until, CANCEL[run.cancel], run.started_at,
+                run.outcome, run.owner, run.token, run.epoch, run.lease_until, reads.CANCEL[run.cancel], run.started_at,
                 run.ended_at, int(run.compacted), run.request, delta,
             )
         )  # fmt: skip

@@ -16,7 +16,6 @@ import msgspec
 
 from aguila.errors import StoreError
 from aguila.store import refusals, rules
-from aguila.store.columns import CANCEL, CANCEL_REQUESTS
 from aguila.store.contents import (
     CutRequest,
     ListDelta,
@@ -255,8 +254,9 @@ SELECT t.key, t.running, t.last, t.bytes, t.counted, r.run_id, t.epoch, r.token,
   r.cancel
 FROM aguila.threads t JOIN aguila.runs r ON r.key = t.running WHERE t.scope = $1 AND t.thread_id = $2 FOR UPDATE OF t
 """
-_ADVANCE: Final = "UPDATE aguila.threads SET last = $2, updated_at = $3, bytes = bytes + $4 WHERE key = $1"
-_GROW: Final = "UPDATE aguila.threads SET bytes = bytes + $2 WHERE key = $1"
+_ADVANCE: Final = """
+UPDATE aguila.threads SET last = $2, updated_at = coalesce($3, updated_at), bytes = bytes + $4 WHERE key = $1
+"""
 _RENEW: Final = "UPDATE aguila.runs SET lease_until = $2, lease_seconds = $3 WHERE key = $1"
 _SETTLE: Final = "UPDATE aguila.interrupts SET status = 'settled' WHERE thread = $1 AND interrupt_id = $2"
 _REOPEN: Final = """
@@ -329,22 +329,19 @@ class _OpenThread:
 class _Pending:
     """Rows that are written together, after the last check of a group."""
 
-    __slots__ = ("grown", "log", "threads")
+    __slots__ = ("log", "threads")
 
     def __init__(self) -> None:
         self.log: list[tuple[Any, ...]] = []
         self.threads: list[tuple[Any, ...]] = []
-        self.grown: list[tuple[Any, ...]] = []
 
     def flush(self, tx: Tx) -> None:
         """Write the rows."""
         if self.threads:
             tx.many(_ADVANCE, self.threads)
-        if self.grown:
-            tx.many(_GROW, self.grown)
         if self.log:
             tx.many(PUT_LOG, self.log)
-        self.log, self.threads, self.grown = [], [], []
+        self.log, self.threads = [], []
 
 
 def write(tx: Tx, items: Sequence[WriteItem], slot: int) -> list[Written | StoreError]:
@@ -384,17 +381,14 @@ def write(tx: Tx, items: Sequence[WriteItem], slot: int) -> list[Written | Store
             _close_thread(tx, thread, lease.scope, plan, usage)
             threads[key] = None
         else:
-            if plan.updated_at is not None:
+            if plan.updated_at is not None or size:
                 pending.threads.append((thread.key, plan.batch.last, plan.updated_at, size))
-            elif size:
-                pending.grown.append((thread.key, size))
             assert plan.head is not None  # noqa: S101
             thread.head = plan.head
             threads[key] = thread
         outcomes.append(Written(plan.batch, head.cancel))
     pending.flush(tx)
-    if usage:
-        count_usage(tx, slot, usage)
+    count_usage(tx, slot, usage)
     return outcomes
 
 
@@ -409,7 +403,7 @@ def _open_thread(found: Sequence[tuple[Any, ...]]) -> _OpenThread | None:
         last=last,
         lease_until=lease_until,
         lease_seconds=lease_seconds,
-        cancel=CANCEL_REQUESTS[cancel],
+        cancel=reads.CANCEL_REQUESTS[cancel],
     )
     return _OpenThread(key, run, size, counted, head)
 
@@ -505,14 +499,7 @@ def _close_thread(tx: Tx, thread: _OpenThread, scope: str, plan: rules.WritePlan
         thread.bytes,
     )
     grown = Usage(threads=int(thread.counted is None), bytes=thread.bytes - (thread.counted or 0))
-    usage[scope] = add_usage(usage.get(scope), grown)
-
-
-def add_usage(one: Usage | None, other: Usage) -> Usage:
-    """Return the sum of two usages."""
-    if one is None:
-        return other
-    return Usage(threads=one.threads + other.threads, files=one.files + other.files, bytes=one.bytes + other.bytes)
+    usage[scope] = usage.get(scope, Usage()) + grown
 
 
 FORGET_SCOPE: Final = """
@@ -522,15 +509,11 @@ DELETE FROM aguila.usage WHERE kind = 0 AND scope = $1 AND threads = 0 AND files
 
 def count_usage(tx: Tx, slot: int, usage: dict[str, Usage]) -> None:
     """Add to what scopes hold, and to what the store holds. The last statement of a group, and sorted: no deadlocks."""
-    total: Usage | None = None
-    rows: list[tuple[Any, ...]] = []
-    for scope, one in sorted(usage.items()):
-        total = add_usage(total, one)
-        rows.append((0, scope, slot, one.threads, one.files, one.bytes))
-    if total is not None:
-        tx.many(COUNT, rows)
-        count_total(tx, slot, total)
-        emptied = [(scope,) for scope, one in sorted(usage.items()) if one.threads < 0 or one.files < 0]
+    changed = sorted(usage.items())
+    if changed:
+        tx.many(COUNT, [(0, scope, slot, one.threads, one.files, one.bytes) for scope, one in changed])
+        count_total(tx, slot, sum(usage.values(), Usage()))
+        emptied = [(scope,) for scope, one in changed if one.threads < 0 or one.files < 0]
         if emptied:  # the name of a scope that holds nothing does not stay
             tx.many(FORGET_SCOPE, emptied)
 
@@ -579,22 +562,20 @@ WHERE key = $1
 """
 
 
-@dataclass(slots=True, eq=False)
-class TakeItem:
-    """A call of ``take_over``. ``lock`` is of the new owner."""
+def take_over(
+    tx: Tx, owner: str, seconds: float, only: RunKey | None, limit: int, lock: str | None, tokens: set[str]
+) -> list[Taken]:
+    """Give lost runs to a new owner, who holds ``lock``.
 
-    owner: str
-    seconds: float
-    only: RunKey | None
-    limit: int
-    lock: str | None
-    tokens: set[str]
-    """The tokens of the leases that an earlier attempt of this call may have stored."""
+    ``tokens`` are of the leases that an earlier attempt of this call may have stored; those of this one are added.
+    """
 
+    def plan_for(run: RunRecord, *, is_dead: bool) -> rules.TakePlan | None:
+        is_only = only is not None
+        return rules.take_over(
+            run, owner=owner, seconds=seconds, lease_now=tx.lease_now, is_dead=is_dead, is_only=is_only
+        )
 
-def take_over(tx: Tx, item: TakeItem) -> list[Taken]:
-    """Give lost runs to a new owner."""
-    only = item.only
     if only is None:
         # Lasts longer than it was made for: the machine was started again, or the clock of the database was set back.
         tx.do("UPDATE aguila.viewers SET until = $1 + seconds WHERE until > $1 + seconds", tx.lease_now)
@@ -610,49 +591,31 @@ def take_over(tx: Tx, item: TakeItem) -> list[Taken]:
     dead: dict[tuple[str, str | None], bool] = {}
     taken: list[Taken] = []
     for row in rows:
-        *_, key, thread, lock, launch, seconds, token = row
+        *_, key, thread, old_lock, launch, old_seconds, token = row
         run = reads.run_record(row)
-        if token in item.tokens:  # an earlier commit's answer was lost
+        if token in tokens:  # an earlier commit's answer was lost
             taken.append(Taken(lease=_lease_of(run, token), run=run, launch=launch))
             continue
-        if len(taken) >= item.limit:
+        if len(taken) >= limit:
             break
-        if run.lease_until > tx.lease_now + seconds:  # the machine was started again
-            run = msgspec.structs.replace(run, lease_until=tx.lease_now + seconds)
+        if run.lease_until > tx.lease_now + old_seconds:  # the machine was started again
+            run = msgspec.structs.replace(run, lease_until=tx.lease_now + old_seconds)
             tx.do("UPDATE aguila.runs SET lease_until = $2 WHERE key = $1", key, run.lease_until)
-        owner = (run.owner, lock)
-        if owner not in dead:
-            dead[owner] = tx.is_dead(*owner)
-        if (
-            rules.take_over(
-                run, owner=item.owner, seconds=item.seconds, lease_now=tx.lease_now, is_dead=dead[owner],
-                is_only=only is not None,
-            )
-            is None
-        ):  # fmt: skip
+        old_owner = (run.owner, old_lock)
+        if old_owner not in dead:
+            dead[old_owner] = tx.is_dead(*old_owner)
+        if plan_for(run, is_dead=dead[old_owner]) is None:
             continue
         tx.lock_thread(run.scope, run.thread_id)
         again = tx.row(reads.OPEN_RUNS + "WHERE t.key = $1 AND r.key = $2", thread, key)
         if again is None or again[-1] != token:  # another process was faster
             continue
-        plan = rules.take_over(
-            reads.run_record(again), owner=item.owner, seconds=item.seconds, lease_now=tx.lease_now,
-            is_dead=dead[owner], is_only=only is not None,
-        )  # fmt: skip
+        plan = plan_for(reads.run_record(again), is_dead=dead[old_owner])
         if plan is None:
             continue
         lease = plan.lease
-        item.tokens.add(lease.token)
-        tx.do(
-            _SET_OWNER,
-            key,
-            lease.owner,
-            lease.epoch,
-            lease.token,
-            item.lock,
-            plan.lease_seconds,
-            plan.lease_until,
-        )
+        tokens.add(lease.token)
+        tx.do(_SET_OWNER, key, owner, lease.epoch, lease.token, lock, plan.lease_seconds, plan.lease_until)
         tx.do("UPDATE aguila.threads SET epoch = $2 WHERE key = $1", thread, lease.epoch)
         taken.append(Taken(lease=lease, run=reads.run_record(again), launch=launch))
     return taken
@@ -689,7 +652,7 @@ def tell(tx: Tx, key: RunKey, message: Message, lock: str | None) -> RunRecord:
         return run
     cancel = rules.answer_cancel(run, message)
     if cancel != run.cancel:
-        tx.do("UPDATE aguila.runs SET cancel = $2 WHERE key = $1", row[0], CANCEL[cancel])
+        tx.do("UPDATE aguila.runs SET cancel = $2 WHERE key = $1", row[0], reads.CANCEL[cancel])
     return msgspec.structs.replace(run, cancel=cancel)
 
 

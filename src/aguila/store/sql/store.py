@@ -58,7 +58,7 @@ from aguila.store.records import (
 from aguila.store.sql import reads, runs, threads
 from aguila.store.sql import restore as sql_restore
 from aguila.store.sql.tx import Database, Outage, Tx
-from aguila.store.sql.writer import Job, Run, Writer
+from aguila.store.sql.writer import Writer, run_one
 
 T = TypeVar("T")
 
@@ -195,6 +195,13 @@ class SQLStore(SQLReader, Store):
         return self._database
 
     @property
+    def writer(self) -> Writer:
+        """The writer of the open database. Raises ``StoreUnavailable`` if the store is not open."""
+        if self._writer is None:
+            raise refusals.not_open()
+        return self._writer
+
+    @property
     def wrote_at(self) -> float:
         return -inf if self._writer is None else self._writer.done_at
 
@@ -205,7 +212,7 @@ class SQLStore(SQLReader, Store):
             database.check(tx)
             threads.check(tx)
 
-        await self._write_one(check)
+        await self.writer.submit(run_one(check))
 
     # Reads
 
@@ -254,47 +261,9 @@ class SQLStore(SQLReader, Store):
 
     # Writes
 
-    def _submit(
-        self,
-        run: Run,
-        item: Any,
-        *,
-        key: ThreadKey | None,
-        after: Callable[[Any], None] | None = None,
-        changed: Callable[[Any], Sequence[ThreadKey]] | None = None,
-        is_short: bool = False,
-        size: int = 0,
-    ) -> asyncio.Future[Any]:
-        writer, future = self._writer, self.live.loop.create_future()
-        if writer is None:
-            raise refusals.not_open()
-        return writer.submit(Job(run, item, future, key, after, changed, is_short, size))
-
-    def _write_one(
-        self,
-        function: Callable[[Tx], T],
-        *,
-        key: ThreadKey | None = None,
-        after: Callable[[T], None] | None = None,
-        changed: Callable[[T], Sequence[ThreadKey]] | None = None,
-        is_short: bool = False,
-        size: int = 0,
-    ) -> asyncio.Future[T]:
-        """Run a function that checks before it writes: a refusal leaves the transaction to the other jobs."""
-
-        def run(tx: Tx, _: Sequence[Any]) -> Sequence[Any]:
-            try:
-                return [function(tx)]
-            except StoreUnavailable:
-                raise
-            except StoreError as refusal:
-                return [refusal]
-
-        return self._submit(run, None, key=key, after=after, changed=changed, is_short=is_short, size=size)
-
     async def transact(self, function: Callable[[Tx], T]) -> T:
         """Call a function in a writing transaction. For commands that are no part of the contract."""
-        return await self._write_one(function)
+        return await self.writer.submit(run_one(function))
 
     def begin(self, new: NewRun) -> Awaitable[Begun]:
         if self._database is None:
@@ -315,7 +284,7 @@ class SQLStore(SQLReader, Store):
         total = request.size + size
         lock = self.database.hold(new.owner) if new.owner else None
         key = new.key
-        return self._submit(
+        return self.writer.submit(
             self._run_begins,
             runs.BeginItem(new, request, rows, lock),
             key=key,
@@ -364,7 +333,7 @@ class SQLStore(SQLReader, Store):
                 live.publish(lease, written.batch, size, ended=is_end)
 
         # The event loop is told of a stale lease, and other processes of events only: nobody waits for the rest.
-        future = self._submit(
+        future = self.writer.submit(
             self._run_writes,
             runs.WriteItem(lease, change, rows, contents, change.after),
             key=key,
@@ -387,14 +356,14 @@ class SQLStore(SQLReader, Store):
         self, owner: str, seconds: float, *, only: RunKey | None = None, limit: int = 100
     ) -> Sequence[Taken]:
         live = self.live
-        item = runs.TakeItem(owner, seconds, only, limit, self.database.hold(owner), set())
+        lock, tokens = self.database.hold(owner), set[str]()
 
         def own(taken: Sequence[Taken]) -> None:
             for one in taken:
                 live.own(one.lease)
 
-        return await self._write_one(
-            lambda tx: runs.take_over(tx, item),
+        return await self.writer.submit(
+            run_one(lambda tx: runs.take_over(tx, owner, seconds, only, limit, lock, tokens)),
             after=own,
             changed=lambda taken: [(one.lease.scope, one.lease.thread_id) for one in taken],
         )
@@ -403,8 +372,8 @@ class SQLStore(SQLReader, Store):
         live, key = self.live, (run.scope, run.thread_id)
         lock = self.database.hold(message.viewer) if isinstance(message, Watch) else None
         is_watch = isinstance(message, Watch)
-        return await self._write_one(
-            lambda tx: runs.tell(tx, run, message, lock),
+        return await self.writer.submit(
+            run_one(lambda tx: runs.tell(tx, run, message, lock)),
             key=key,
             after=None if is_watch else lambda _: live.wake_control(key),
             changed=None if is_watch else lambda _: (key,),
@@ -436,8 +405,8 @@ class SQLStore(SQLReader, Store):
             threads.amend(tx, slot, scope, thread_id, change, contents)
             return reads.read_summary(tx, scope, thread_id)[0]
 
-        return await self._write_one(
-            amend,
+        return await self.writer.submit(
+            run_one(amend),
             key=key,
             after=(lambda _: self._removed((key,))) if is_compaction else None,
             changed=(lambda _: (key,)) if is_compaction else None,
@@ -459,7 +428,7 @@ class SQLStore(SQLReader, Store):
                     raise
                 return ()  # an earlier commit's answer was lost
 
-        await self._write_one(delete, after=self._removed, changed=lambda keys: keys)
+        await self.writer.submit(run_one(delete), after=self._removed, changed=lambda keys: keys)
 
     def _removed(self, keys: Sequence[ThreadKey]) -> None:
         """Tell readers that the log of threads is another one, and free the space of the old one."""
@@ -508,16 +477,16 @@ class SQLStore(SQLReader, Store):
             )
             return threads.put_file(tx, slot, file, data, thread_id, quotas)
 
-        return await self._write_one(put, size=len(data))
+        return await self.writer.submit(run_one(put), size=len(data))
 
     async def sweep(self, retention: Retention, *, limit: int = 100) -> Swept:
         slot = self.database.slot
-        swept, _ = await self._write_one(
-            lambda tx: threads.sweep(tx, slot, retention, limit),
+        swept, _ = await self.writer.submit(
+            run_one(lambda tx: threads.sweep(tx, slot, retention, limit)),
             after=lambda found: self._removed(found[1]),
             changed=lambda found: found[1],
         )
-        while await self._write_one(threads.empty_trash):
+        while await self.transact(threads.empty_trash):
             pass
         return swept
 
@@ -530,8 +499,8 @@ class SQLStore(SQLReader, Store):
             for key in keys:
                 live.invalidate(key)
 
-        await self._write_one(
-            lambda tx: sql_restore.restore(tx, slot, new, replace=replace),
+        await self.writer.submit(
+            run_one(lambda tx: sql_restore.restore(tx, slot, new, replace=replace)),
             key=new.key,
             after=invalidate,
             changed=lambda _: keys,

@@ -7,11 +7,11 @@ its key is put into ``trash``. The rest is deleted in steps, so that no transact
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from heapq import merge
 from operator import itemgetter
 from secrets import token_bytes
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from aguila.store import refusals, rules
 from aguila.store.contents import PART
@@ -32,7 +32,7 @@ from aguila.store.records import (
     Usage,
 )
 from aguila.store.sql import reads
-from aguila.store.sql.runs import Contents, add_usage, change_details, count_total, count_usage, put_contents
+from aguila.store.sql.runs import Contents, change_details, count_total, count_usage, put_contents
 from aguila.store.sql.tx import Outage, Tx
 
 TRASH_STEP: Final = 500
@@ -131,7 +131,8 @@ def delete(tx: Tx, slot: int, scope: str, target: Target) -> Sequence[ThreadKey]
         found = reads.find_file(tx, scope, target.file_id, locks=True)
         if found is None:
             raise refusals.no_blob(target.file_id)
-        count_usage(tx, slot, {scope: _remove_file(tx, *found)})
+        record, key = found
+        count_usage(tx, slot, {scope: _remove_file(tx, key, record.size)})
         return ()
     assert isinstance(target, ScopeTarget)  # noqa: S101
     return _delete_scope(tx, slot, scope)
@@ -171,7 +172,7 @@ def remove_thread(tx: Tx, key: int, scope: str, thread_id: str) -> Usage | None:
     )
     tx.do("INSERT INTO aguila.trash (thread) VALUES ($1)", key)
     usage = Usage() if counted is None else Usage(threads=-1, bytes=-counted)
-    return add_usage(_release_files(tx, scope, thread_id), usage)
+    return usage + _release_files(tx, scope, thread_id)
 
 
 def _delete_scope(tx: Tx, slot: int, scope: str) -> Sequence[ThreadKey]:
@@ -184,11 +185,9 @@ def _delete_scope(tx: Tx, slot: int, scope: str) -> Sequence[ThreadKey]:
         removed = remove_thread(tx, key, scope, thread_id)
         if removed is None:
             raise Outage("a run has begun meanwhile")  # tried again: then the run refuses it
-        change = add_usage(change, removed)
-    for (file_id,) in tx.rows("SELECT file_id FROM aguila.files WHERE scope = $1", scope):
-        found = reads.find_file(tx, scope, file_id, locks=True)
-        assert found is not None  # noqa: S101
-        change = add_usage(change, _remove_file(tx, *found))
+        change += removed
+    for key, size in tx.rows("SELECT key, size FROM aguila.files WHERE scope = $1 ORDER BY key FOR UPDATE", scope):
+        change += _remove_file(tx, key, size)
     tx.do("DELETE FROM aguila.holds WHERE scope = $1", scope)
     tx.do("DELETE FROM aguila.usage WHERE kind = 0 AND scope = $1", scope)
     count_total(tx, slot, change)  # the scope has no row any more
@@ -216,16 +215,12 @@ def _release_files(tx: Tx, scope: str, thread_id: str) -> Usage:
     change = Usage()
     for key, size, kept, holders in rows:
         if not kept and holders == 1:
-            change = add_usage(change, _delete_file(tx, key, size))
+            change += _remove_file(tx, key, size)
     return change
 
 
-def _remove_file(tx: Tx, file: FileRecord, key: int) -> Usage:
+def _remove_file(tx: Tx, key: int, size: int) -> Usage:
     tx.do("DELETE FROM aguila.holds WHERE file = $1", key)
-    return _delete_file(tx, key, file.size)
-
-
-def _delete_file(tx: Tx, key: int, size: int) -> Usage:
     tx.do("DELETE FROM aguila.file_parts WHERE file = $1", key)
     tx.do("DELETE FROM aguila.files WHERE key = $1", key)
     return Usage(files=-1, bytes=-size)
@@ -280,38 +275,58 @@ def sweep(tx: Tx, slot: int, retention: Retention, limit: int) -> tuple[Swept, S
 
 
 def _prune(tx: Tx, slot: int, retention: Retention) -> list[ThreadKey]:
-    threads, files = _removable(tx)
+    entries = _list_removable(tx)
     stored: Counter[str] = Counter()
-    left = Counter(row[2] for row in threads)
-    for _, _, scope, _, size, _ in (*threads, *files):
-        stored[scope] += size
+    for entry in entries:
+        stored[entry.scope] += entry.size
+    left = Counter(entry.scope for entry in entries if entry.thread_id is not None)
+
+    def is_exceeded(entry: _Entry) -> bool:
+        scope, is_thread = entry.scope, entry.thread_id is not None
+        threads = left[scope] if is_thread else 0
+        if not retention.is_exceeded(age=tx.now - entry.at, size=stored[scope], threads=threads):
+            return False
+        stored[scope] -= entry.size
+        left[scope] -= is_thread
+        return True
+
+    return _remove(tx, slot, entries, is_exceeded)
+
+
+def _remove(tx: Tx, slot: int, entries: Sequence[_Entry], is_wanted: Callable[[_Entry], bool]) -> list[ThreadKey]:
+    """Remove the wanted ones of some threads and files; return the threads. One with an open run stays."""
     removed: list[ThreadKey] = []
     usage: dict[str, Usage] = {}
-    for updated_at, key, scope, thread_id, size, running in merge(threads, files, key=itemgetter(0)):
-        if running is not None:
+    for entry in entries:
+        if entry.running is not None or not is_wanted(entry):
             continue
-        count = 0 if thread_id is None else left[scope]
-        if not retention.is_exceeded(age=tx.now - updated_at, size=stored[scope], threads=count):
-            continue
+        scope, thread_id = entry.scope, entry.thread_id
         if thread_id is None:
-            tx.do("DELETE FROM aguila.holds WHERE file = $1", key)
-            change = _delete_file(tx, key, size)
+            change = _remove_file(tx, entry.key, entry.size)
         else:
-            found = remove_thread(tx, key, scope, thread_id)
+            found = remove_thread(tx, entry.key, scope, thread_id)
             if found is None:
                 continue
             change = found
-            left[scope] -= 1
             removed.append((scope, thread_id))
-        stored[scope] -= size
-        usage[scope] = add_usage(usage.get(scope), change)
-    if usage:
-        count_usage(tx, slot, usage)
+        usage[scope] = usage.get(scope, Usage()) + change
+    count_usage(tx, slot, usage)
     return removed
 
 
-def _removable(tx: Tx) -> tuple[Sequence[Any], Sequence[Any]]:
-    """Return the threads with their files, and the files without a thread, oldest first."""
+class _Entry(NamedTuple):
+    """A thread with its files, or a file without a thread."""
+
+    at: float
+    key: int
+    scope: str
+    thread_id: str | None
+    size: int
+    running: int | None
+
+
+def _list_removable(tx: Tx) -> Sequence[_Entry]:
+    """Return the threads, and the files without a thread, oldest first."""
     threads = tx.rows(
         """
         SELECT t.updated_at, t.key, t.scope, t.thread_id, t.bytes + CAST(coalesce(
@@ -329,7 +344,7 @@ def _removable(tx: Tx) -> tuple[Sequence[Any], Sequence[Any]]:
         ORDER BY f.created_at, f.key
         """
     )
-    return threads, files
+    return [_Entry(*row) for row in merge(threads, files, key=itemgetter(0))]
 
 
 def measure(tx: Tx) -> tuple[int, int]:
@@ -347,28 +362,18 @@ def remove_oldest(
 
     Return the removed threads, and the bytes that were freed.
     """
-    removed: list[ThreadKey] = []
-    usage: dict[str, Usage] = {}
-    freed = 0
-    for _, key, scope, thread_id, bytes_, running in merge(*_removable(tx), key=itemgetter(0)):
-        if len(removed) >= threads and freed >= size:
-            break
-        if running is not None or (scope, thread_id) == keep or (thread_id is None and freed >= size):
-            continue
-        if thread_id is None:
-            tx.do("DELETE FROM aguila.holds WHERE file = $1", key)
-            change = _delete_file(tx, key, bytes_)
-        else:
-            found = remove_thread(tx, key, scope, thread_id)
-            if found is None:
-                continue
-            change = found
-            removed.append((scope, thread_id))
-        freed += bytes_
-        usage[scope] = add_usage(usage.get(scope), change)
-    if usage:
-        count_usage(tx, slot, usage)
-    return removed, freed
+    count = freed = 0
+
+    def is_needed(entry: _Entry) -> bool:
+        nonlocal count, freed
+        is_thread = entry.thread_id is not None
+        if (entry.scope, entry.thread_id) == keep or (freed >= size and (not is_thread or count >= threads)):
+            return False
+        count += is_thread
+        freed += entry.size
+        return True
+
+    return _remove(tx, slot, _list_removable(tx), is_needed), freed
 
 
 # Files

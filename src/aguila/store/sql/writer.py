@@ -39,6 +39,23 @@ Run = Callable[[Tx, Sequence[Any]], Sequence[Any]]
 """Run the items of some jobs; return the outcome of each, in order: a result or the ``StoreError`` to raise."""
 
 
+def run_one(function: Callable[[Tx], T]) -> Callable[[Tx, Sequence[Any]], Sequence[T | StoreError]]:
+    """Return a job of its own for a function that checks before it writes.
+
+    So a refusal leaves the transaction to the other jobs.
+    """
+
+    def run(tx: Tx, _: Sequence[Any]) -> Sequence[T | StoreError]:
+        try:
+            return [function(tx)]
+        except StoreUnavailable:
+            raise
+        except StoreError as refusal:
+            return [refusal]
+
+    return run
+
+
 @dataclass(slots=True, eq=False)
 class Job(Generic[T]):
     """An item to write. Jobs with the same ``run`` are written together.
@@ -51,11 +68,11 @@ class Job(Generic[T]):
     run: Run
     item: Any
     future: asyncio.Future[T]
-    key: ThreadKey | None = None
-    after: Callable[[T], None] | None = None
-    changed: Callable[[T], Sequence[ThreadKey]] | None = None
-    is_short: bool = False
-    size: int = 0
+    key: ThreadKey | None
+    after: Callable[[T], None] | None
+    changed: Callable[[T], Sequence[ThreadKey]] | None
+    is_short: bool
+    size: int
     submitted_at: float = field(default_factory=time.monotonic)
 
 
@@ -80,9 +97,20 @@ class Writer:
         self.done_at = -inf
         """The ``time.monotonic`` of the latest job."""
 
-    def submit(self, job: Job[T]) -> asyncio.Future[T]:
-        """Run a job now or queue it; return the future of its outcome."""
-        if not job.is_short or self._queued or self._is_crowded or not self._try_inline(job):
+    def submit(
+        self,
+        run: Callable[[Tx, Sequence[Any]], Sequence[T | StoreError]],
+        item: Any = None,
+        *,
+        key: ThreadKey | None = None,
+        after: Callable[[T], None] | None = None,
+        changed: Callable[[T], Sequence[ThreadKey]] | None = None,
+        is_short: bool = False,
+        size: int = 0,
+    ) -> asyncio.Future[T]:
+        """Run a job now or queue it (see ``Job``); return the future of its outcome."""
+        job = Job(run, item, self._loop.create_future(), key, after, changed, is_short, size)
+        if not is_short or self._queued or self._is_crowded or not self._try_inline(job):
             self._put(job)
         return job.future
 

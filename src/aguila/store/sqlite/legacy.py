@@ -15,7 +15,6 @@ import msgspec
 
 from aguila.errors import NotFound, StoreUnavailable
 from aguila.store import refusals
-from aguila.store.columns import CANCEL_REQUESTS
 from aguila.store.contents import ListDelta, hash_content, join_files, make_head, split_digests
 from aguila.store.contract import StoreReader
 from aguila.store.encoding import check_cursor, decode_row
@@ -23,7 +22,6 @@ from aguila.store.records import (
     Batch,
     Effect,
     FileRecord,
-    InterruptRecord,
     LogPart,
     RemovedThreads,
     Rest,
@@ -32,10 +30,11 @@ from aguila.store.records import (
     ThreadFilter,
     ThreadPage,
     ThreadRecord,
-    ThreadSummary,
     Usage,
     Want,
 )
+from aguila.store.sql.reads import file_record, list_interrupts, run_record, summary_of
+from aguila.store.sqlite.tx import SQLiteTx
 
 SCHEMA: Final = 17
 """The schema that is read."""
@@ -85,10 +84,14 @@ def _connected(path: Path) -> Generator[sqlite3.Connection]:
 
 
 class _LegacyReader(StoreReader):
-    """One state of the file. It answers what ``archives`` asks."""
+    """One state of the file. It answers what ``archives`` asks.
+
+    Columns are selected in the order in which ``sql.reads`` takes them.
+    """
 
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
+        self._tx = SQLiteTx(db, lambda owner, lock: False, 0.0, 0.0)
         self._values: dict[bytes, bytes] = {}
         self._values_of: int | None = None  # the key of the thread whose values these are
 
@@ -113,15 +116,12 @@ class _LegacyReader(StoreReader):
             before,
             filter.limit,
         )
-        return ThreadPage(threads=list(map(_summary, rows)))
+        return ThreadPage(threads=list(map(summary_of, rows)))
 
     async def thread(self, scope: str, thread_id: str, want: Want = Want()) -> ThreadRecord:  # noqa: B008
         key, first, _ = self._find(scope, thread_id)
         (row,) = self._rows(_SUMMARY + "WHERE t.key = ?", key)
         session = self._rows("SELECT body FROM sessions WHERE thread = ?", key)
-        interrupts = self._rows(
-            "SELECT interrupt_id, run_id, status, body, claimed_by FROM interrupts WHERE thread = ? ORDER BY key", key
-        )
         files = self._rows(
             f"SELECT {_FILE_COLUMNS} FROM holds h JOIN blobs b ON b.key = h.blob "  # noqa: S608 - our own names
             f"WHERE h.scope = ? AND h.thread_id = ? AND {_IS_FILE} ORDER BY b.blob_id",
@@ -130,16 +130,13 @@ class _LegacyReader(StoreReader):
         )
         return ThreadRecord(
             scope=scope,
-            summary=_summary(row),
+            summary=summary_of(row),
             first=first,
             runs=self._read_runs(key, scope),
-            interrupts=[
-                InterruptRecord(interrupt_id=one[0], run_id=one[1], status=one[2], body=one[3], claimed_by=one[4])
-                for one in interrupts
-            ],
+            interrupts=list_interrupts(self._tx, key),
             session=session[0][0] if session else None,
             effects=self._read_effects(key),
-            files=[_file(one) for one in files],
+            files=list(map(file_record, files)),
         )
 
     def _read_runs(self, thread: int, scope: str) -> list[RunRecord]:
@@ -154,31 +151,8 @@ class _LegacyReader(StoreReader):
                 digests = b"".join([renamed[digest] for digest in split_digests(lists[key])])
                 request, values = make_head(request)
                 self._values |= values
-            found.append(
-                RunRecord(
-                    scope=scope,
-                    thread_id=row[0],
-                    run_id=row[1],
-                    number=number,
-                    parent_run_id=row[2],
-                    sent_run_id=row[3],
-                    agent=row[4],
-                    fingerprint=row[5],
-                    first=row[6],
-                    last=row[7],
-                    outcome=row[8],
-                    owner=row[9],
-                    epoch=row[10],
-                    lease_until=row[11],
-                    cancel=CANCEL_REQUESTS[row[12]],
-                    started_at=row[13],
-                    ended_at=row[14],
-                    compacted=bool(row[15]),
-                    token=row[16],
-                    request=request,
-                    messages=digests,
-                )
-            )
+            run = run_record(tuple(row))
+            found.append(msgspec.structs.replace(run, number=number, request=request, messages=digests))
         return found
 
     def _load_values(self, thread: int, scope: str) -> dict[bytes, bytes]:
@@ -239,7 +213,7 @@ class _LegacyReader(StoreReader):
         )
         if not rows:
             raise NotFound(f"no file {file_id!r}")
-        return _file(rows[0]), rows[0][8]
+        return file_record(rows[0]), rows[0][8]
 
     async def rest(self, scope: str | None = None) -> AsyncIterator[Rest]:
         for (name,) in self._rows("SELECT scope FROM threads UNION SELECT scope FROM blobs ORDER BY scope"):
@@ -248,7 +222,7 @@ class _LegacyReader(StoreReader):
         for row in self._rows(f"SELECT {_FILE_COLUMNS} FROM blobs b WHERE {_IS_FILE} ORDER BY b.key"):  # noqa: S608
             if scope in (None, row[0]):
                 ids = self._rows("SELECT thread_id FROM holds WHERE blob = ? ORDER BY thread_id", row[7])
-                yield _file(row, tuple([one[0] for one in ids]))
+                yield file_record(row, tuple([one[0] for one in ids]))
         if scope is None:
             yield RemovedThreads(dict(self._rows("SELECT thread, last FROM removed")))
 
@@ -266,38 +240,8 @@ FROM threads t LEFT JOIN details d ON d.thread = t.key
 """  # noqa: S608 - our own names
 
 _RUNS: Final = f"""
-SELECT r.key, i.base, i.messages, i.files, CAST(i.body AS BLOB), t.thread_id, r.run_id, r.parent_run_id, r.sent_run_id,
-  t.agent, r.fingerprint, r.first, coalesce(r.last, t.last), r.outcome, r.owner, r.epoch, r.lease_until,
+SELECT r.key, i.base, i.messages, i.files, CAST(i.body AS BLOB), t.scope, t.thread_id, r.run_id, 0, r.parent_run_id,
+  r.sent_run_id, t.agent, r.fingerprint, r.first, coalesce(r.last, t.last), r.outcome, r.owner, r.epoch, r.lease_until,
   r.cancel_requested, r.started_at, r.ended_at, r.compacted, {_TOKEN.format("coalesce(r.last, t.last)")}
 FROM runs r JOIN threads t ON t.key = r.thread JOIN inputs i ON i.run = r.key WHERE r.thread = ? ORDER BY r.key
 """  # noqa: S608 - our own names
-
-
-def _summary(row: Sequence[Any]) -> ThreadSummary:
-    return ThreadSummary(
-        thread_id=row[0],
-        created_at=row[1],
-        updated_at=row[2],
-        last=row[3],
-        runs=row[4],
-        running=row[5],
-        position=row[6],
-        agent=row[7],
-        title=row[8],
-        archived=bool(row[9]),
-        metadata=row[10],
-        token=row[11],
-    )
-
-
-def _file(row: Sequence[Any], thread_ids: tuple[str, ...] = ()) -> FileRecord:
-    return FileRecord(
-        scope=row[0],
-        file_id=row[1],
-        media_type=row[2],
-        filename=row[3],
-        size=row[4],
-        created_at=row[5],
-        is_kept=bool(row[6]),
-        thread_ids=thread_ids,
-    )
