@@ -473,7 +473,7 @@ async def test_stored_projections_are_what_the_log_says_also_of_messages_without
         assert found.index.ends == expected.index.ends
         for message in held:
             assert found.index.known.has(message) == expected.index.known.has(message)
-            assert found.index.first_runs.find(message.id) == expected.index.first_runs.find(message.id)
+            assert found.index.first_runs.get(message.id) == expected.index.first_runs.get(message.id)
     await store.close()
 
 

@@ -95,13 +95,15 @@ class RunReducer:
         self._server_calls = ServerCallTracker(view.server_calls)
         first_runs = view.index.first_runs
         messages = self._start(assign_ids(sent, self.reducer.messages), is_cut=is_cut)
-        self._brought = [one for one in dict.fromkeys(one.id for one in messages) if first_runs.find(one) is None]
+        self._brought = [one for one in dict.fromkeys(one.id for one in messages) if one not in first_runs]
         self.reducer.state = {} if sent.state is None else sent.state
 
     def _start(self, sent: RunAgentInput, *, is_cut: bool) -> Sequence[Message]:
         """Begin with the messages of the request. Return those that may be new."""
         reducer = self.reducer
-        messages = sent.messages if self._history == "client" or is_cut else self._select(sent.messages)
+        messages: Sequence[Message] = sent.messages
+        if self._history == "server" and not is_cut:
+            messages, _ = select_messages(messages, self.view, self.started.run_id)
         reducer.feed(self.started)
         messages = restore_server_results(messages, self.view.server_calls).messages
         if self._history == "client":
@@ -123,17 +125,6 @@ class RunReducer:
     def _path(self) -> set[str]:
         """The runs of the branch."""
         return {self.started.run_id, *(str(run.run_id) for run in self.view.conversation.runs)}
-
-    def _select(self, messages: Sequence[Message]) -> Sequence[Message]:
-        """Leave out messages of other branches."""
-        selected = select_messages(
-            messages,
-            lambda message_id: self.reducer.get_role(message_id) is not None,
-            self.view.index.first_runs,
-            self._path,
-            lambda: {call.id for call in self.view.conversation.pending_tool_calls},
-        )
-        return selected.messages
 
     def _merge(self, messages: Sequence[Message]) -> Sequence[Message]:
         """Let the client's messages replace those of the thread, with a notice if it edited or omitted some.

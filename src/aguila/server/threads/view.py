@@ -11,7 +11,6 @@ from aguila.codec.notices import Warn
 from aguila.protocol import Message, RunStartedEvent
 from aguila.server.threads.client.known_messages import KnownMessages
 from aguila.server.threads.client.merge import UNSENT_ROLES
-from aguila.server.threads.client.other_branches import FirstRuns
 from aguila.server.threads.client.tool_results import NO_CALLS, ServerCalls
 from aguila.server.threads.turn import Turn, apply_lists, apply_results
 from aguila.store.contents import split_digests
@@ -30,8 +29,8 @@ class ThreadIndex:
 
     def __init__(self, warn: Warn) -> None:
         self.tree = RunTree(warn)
-        self.first_runs = FirstRuns()
-        """The first run of every message."""
+        self.first_runs: dict[str, str] = {}
+        """The run that brought each message first, from the client or from the agent."""
         self.known = KnownMessages()
         """The messages that the runs have sent. They are loaded only if the caller of ``Thread.at`` asks for them."""
         self.ends: dict[str, str | None] = {}
@@ -49,9 +48,9 @@ class ThreadIndex:
         """Add the turn of a closed run. Its run must have begun."""
         self.ends[run_id] = turn.last_sent
         for message_id in turn.brought:
-            self.first_runs.record(run_id, message_id)
+            self.first_runs.setdefault(message_id, run_id)
         for message_id, role in turn.created:
-            self.first_runs.record(run_id, message_id)
+            self.first_runs.setdefault(message_id, run_id)
             if role in UNSENT_ROLES:
                 self._creators.setdefault(message_id, {})[run_id] = None
             else:

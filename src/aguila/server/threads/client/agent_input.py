@@ -178,7 +178,11 @@ def build_agent_input(
     is_hydration = history == "server" and not input.resume and not input.messages
     input = assign_ids(input, known)  # noqa: A001
     if history == "server" and view is not None and not is_cut:
-        input = _leave_out_others(input, view, by_id, notices)  # noqa: A001
+        selected, left_out = select_messages(input.messages, view, input.run_id)
+        if left_out:
+            text = f"messages of another branch of the thread are left out: {list_ids(left_out)}"
+            notices.append(Notice(rule="server-history", message=text, path="/messages"))
+            input = replace(input, messages=list(selected))  # noqa: A001
     restored = restore_server_results(input.messages, NO_CALLS if view is None else view.server_calls)
     if restored.ignored:
         notices.append(_ignored_results_notice(restored.ignored))
@@ -210,28 +214,6 @@ def build_agent_input(
         prelude=_state_prelude(state, input.state),
         ignored_results=restored.ignored,
     )
-
-
-def _leave_out_others(
-    input: RunAgentInput,  # noqa: A002
-    view: View,
-    known: dict[str, Message],
-    notices: list[Notice],
-) -> RunAgentInput:
-    """Remove messages that the thread knows from another branch."""
-    conversation = view.conversation
-    selected = select_messages(
-        input.messages,
-        known.__contains__,
-        view.index.first_runs,
-        {input.run_id, *(str(run.run_id) for run in conversation.runs)},
-        lambda: {call.id for call in conversation.pending_tool_calls},
-    )
-    if not selected.left_out:
-        return input
-    text = f"messages of another branch of the thread are left out: {list_ids(selected.left_out)}"
-    notices.append(Notice(rule="server-history", message=text, path="/messages"))
-    return replace(input, messages=list(selected.messages))
 
 
 def _undo_translation(

@@ -61,7 +61,7 @@ def infer_parent(input: RunAgentInput, latest: View, waited_for: str | None = No
     last: str | None = None
     for message in messages:
         if message.role in ("user", "assistant"):
-            if latest.index.first_runs.find(message.id) is not None:
+            if message.id in latest.index.first_runs:
                 last = message.id
             elif last is not None and message.role == "assistant":
                 return None
@@ -80,7 +80,7 @@ def _find_parent(message_id: str, latest: View) -> RunNode | None:
     for node in reversed(latest.index.tree.nodes):
         if latest.index.ends.get(node.run_id) == message_id:
             return node
-    first = latest.index.first_runs.find(message_id)
+    first = latest.index.first_runs.get(message_id)
     return None if first is None else latest.index.tree[first].parent
 
 
