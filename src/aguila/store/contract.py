@@ -363,15 +363,15 @@ class Store(StoreReader):
 
     async def wait_for_cancel(self, lease: Lease) -> CancelRequest:
         """Wait until any process asks to cancel this run. Return "always" if the lease is stale."""
+        key = (lease.scope, lease.thread_id)
 
         async def find_request() -> CancelRequest | None:
-            key = (lease.scope, lease.thread_id)
             stamp = (await self.stamps([key])).get(key)
             if stamp is None or (stamp.run_id, stamp.epoch, stamp.token) != (lease.run_id, lease.epoch, lease.token):
                 return "always"
             return stamp.cancel
 
-        return await self.live.wait_for_cancel(lease, find_request)
+        return await self.live.wait_for(key, find_request)
 
     async def wait_for_answer(self, key: RunKey) -> RunRecord:
         """Wait until the run has no unanswered ``Cancel(unwatched=True)``; return the run. Raises ``NotFound``.

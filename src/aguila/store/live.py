@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from typing import Protocol, TypeVar
 
 from aguila.errors import StoreUnavailable
-from aguila.store.records import Batch, CancelRequest, Lease, LogPart, Stamp, ThreadKey
+from aguila.store.records import Batch, Lease, LogPart, Stamp, ThreadKey
 
 T = TypeVar("T")
 
@@ -75,7 +75,6 @@ class Channel:
     __slots__ = (
         "begun_at",
         "control",
-        "ended",
         "head",
         "key",
         "lease",
@@ -103,8 +102,6 @@ class Channel:
         """The version of ``control`` when that run began: until it changes, the run has no cancel request."""
         self.on_control: Callable[[], None] | None = None
         """Called when that run may have a cancel request."""
-        self.ended: Lease | None = None
-        """The lease of the run of this process that ended last."""
         self.users = 0
         self.stamp: Stamp | None = None
         """The thread at the last poll, unless a message was told since then."""
@@ -206,7 +203,6 @@ class Live:
             channel.head = batch.last
             channel.log.wake()
         if ended:
-            channel.ended = lease
             channel.on_control = None
             channel.control.wake()
             self._drop_unused(channel)
@@ -324,26 +320,6 @@ class Live:
         self._start_polling()
         if channel.begun_at != channel.control.version:
             callback()
-
-    def wait_for_cancel(
-        self, lease: Lease, query: Callable[[], Awaitable[CancelRequest | None]]
-    ) -> Awaitable[CancelRequest]:
-        """Return the cancel request of a run that ``query`` finds, as ``wait_for`` does.
-
-        A run of this process that has just begun has none, and one that has ended has a stale lease: the store is not
-        asked. A short run would otherwise cancel its own query, for which a driver may open a connection.
-        """
-        key = (lease.scope, lease.thread_id)
-
-        async def find_request() -> CancelRequest | None:
-            channel = self.channels[key]
-            if channel.ended is lease:
-                return "always"
-            if channel.lease is lease and channel.begun_at == channel.control.version:
-                return None
-            return await query()
-
-        return self.wait_for(key, find_request)
 
     def _join(self, key: ThreadKey) -> Channel:
         channel = self._channel(key)
