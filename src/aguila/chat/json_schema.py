@@ -6,13 +6,17 @@ jsonschema-rs does the work (extras ``client`` and ``server``), and is imported 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aguila.chat.schema_expansion import check_expansion
 from aguila.codec.json.text import replace_surrogates
+from aguila.codec.json.values import is_array, is_object
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.codec.pointer import escape_token
 from aguila.errors import MissingExtra
+
+_MAX_PARTS: Final = 2000
+"""Parts of a value whose problem is described: the library collects the errors of all, a second for 70,000."""
 
 
 class Problem(NamedTuple):
@@ -26,12 +30,30 @@ class Problem(NamedTuple):
 
 
 def find_problem(value: Any, schema: Any) -> Problem | None:
-    """Return the first problem of a value, or None. Raises ``ValueError`` for a schema that is not usable."""
+    """Return the first problem of a value, or None. Of a value with many parts it is not said which does not match.
+
+    Raises ``ValueError`` for a schema that is not usable.
+    """
     validator = _validator_for(schema)
-    found = next(iter(validator.iter_errors(replace_surrogates(value))), None)
-    if found is None:
+    plain = replace_surrogates(value)
+    if validator.is_valid(plain):
         return None
+    if _has_many_parts(plain):
+        return Problem("one of its parts does not match, and there are too many to say which", "")
+    found = next(iter(validator.iter_errors(plain)))
     return Problem(found.message, "".join(f"/{escape_token(str(step))}" for step in found.instance_path))
+
+
+def _has_many_parts(value: Any) -> bool:
+    parts = [value]
+    for part in parts:  # the loop also visits added parts
+        if is_object(part):
+            parts += part.values()
+        elif is_array(part):
+            parts += part
+        if len(parts) > _MAX_PARTS:
+            return True
+    return False
 
 
 def problem_with(value: Any, schema: Any, *, warn: Warn = log_notice) -> str | None:
