@@ -12,6 +12,7 @@ from serving import Held, check_valid, run_input, serving, text_of, types
 from waiting import wait_until
 
 from aguila import App
+from aguila.protocol import Interrupt, RunFinishedEvent, RunFinishedInterruptOutcome
 from aguila.server import Limits
 
 # Agents that misbehave
@@ -218,3 +219,25 @@ def test_context_variables_hold_from_the_first_line_of_an_agent_to_the_last() ->
 
     with serving(App(agent)) as server:
         assert text_of(server.events(run_id="mine")) == "amine"
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("id_", ["\ud800", "a\0b", "🌍" * 5_000], ids=["surrogate", "NUL", "long"])
+def test_an_end_that_the_store_cannot_keep_ends_the_run_anyway(store: Any, id_: str) -> None:
+    """The id of an interrupt comes from the agent, or from the endpoint behind it. The thread stayed busy forever."""
+
+    async def asking(run: Any) -> Any:
+        await run.say("so far")
+        raised = RunFinishedInterruptOutcome(interrupts=[Interrupt(id=id_, reason="question")])
+        yield RunFinishedEvent(thread_id=run.thread_id, run_id=run.run_id, outcome=raised)
+
+    with serving(App(asking, store=store, allow_anonymous=True)) as server:
+        events = server.events()
+        check_valid(events)
+        assert text_of(events) == "so far"
+        if events[-1]["type"] == "RUN_ERROR":  # not every store keeps every id
+            assert events[-1]["code"] == "agent_output"
+            assert server.status_of("thread", "run") == "error"
+        else:
+            assert id_ != "\ud800"
+        assert server.delete("/data").status_code == 204

@@ -64,6 +64,7 @@ def _encode_error(message: str, code: str | None) -> bytes:
 
 _FAILED = _encode_error("The run failed.", "internal")
 _UNSTORED = _encode_error("The run could not be stored.", "store_unavailable")
+_UNSTORABLE = _encode_error("The agent sent an invalid event.", "agent_output")
 _UNSTORED_END = RunChange(events=[_UNSTORED], end=RunEnd(outcome="error"))
 
 
@@ -236,6 +237,14 @@ class LiveRun:
                 environment.store_health.record_failure(error)
                 if change.end is not None:
                     change = replace(change, end=replace(change.end, turn=None))  # readers compute it from the log
+            except Exception as error:
+                if change.events[-1] == _UNSTORABLE:
+                    raise
+                # An id that the store cannot keep, such as that of an interrupt. The run must be closed, or its thread
+                # stays busy.
+                log_event(_log, logging.ERROR, "the end of the run cannot be stored", error=error)
+                change = RunChange(events=[*change.events[:-1], _UNSTORABLE], end=RunEnd(outcome="error"))
+                continue
             finally:
                 self._closing_at = inf
                 if self.own is not None and not is_stored:
