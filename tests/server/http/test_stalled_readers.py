@@ -213,6 +213,34 @@ async def test_readers_of_a_run_in_progress_hold_a_piece_of_it(store: Any) -> No
         assert all(b"RUN_FINISHED" in reader.body for reader in readers)
 
 
+async def test_runs_that_are_compacted_for_readers_are_limited(store: Any) -> None:
+    """A compacted run is held as a whole. Readers for whom there is no room get it as it is stored."""
+    path = "/threads/t/events?compact=true"
+    async with App(many_texts, store=store, limits=Limits(buffered=40 * MIB)) as app:
+        await post_run(app)
+        whole, stored = Reader(app), Reader(app)
+        assert await whole.request("GET", path) == await stored.request("GET", "/threads/t/events") == 200
+        assert whole.body != stored.body
+        gc.collect()
+        tracemalloc.start()
+        try:
+            readers = [Reader(app, accepts=2) for _ in range(READERS * 2)]
+            tasks = [asyncio.create_task(reader.request("GET", path)) for reader in readers]
+            for reader in readers:
+                await reader.stalled.wait()
+            held = tracemalloc.get_traced_memory()[0]
+        finally:
+            tracemalloc.stop()
+        assert held < 40 * MIB + len(readers) * HELD
+        for reader in readers:
+            reader.goes_on.set()
+        assert await asyncio.gather(*tasks) == [200] * len(readers)
+        assert {reader.body for reader in readers} == {whole.body, stored.body}
+        again = Reader(app)
+        assert await again.request("GET", path) == 200
+        assert again.body == whole.body  # there is room again
+
+
 # Every route
 
 

@@ -68,6 +68,17 @@ class UnsentBytes:
 
         return send_counted
 
+    def try_add(self, size: int) -> bool:
+        """Count bytes until ``remove``; return whether there was room."""
+        if self._held + size > self._most:
+            return False
+        self._held += size
+        return True
+
+    def remove(self, size: int) -> None:
+        """Count bytes no longer."""
+        self._held -= size
+
 
 @dataclass(slots=True, eq=False)
 class _Waiting:

@@ -1,7 +1,8 @@
 """Send ended runs in compacted form, to readers that ask with ``?compact=true``.
 
 Only the last event of a run has an id. A reader that is cut off within a run gets the whole run again. Long runs are
-compacted in a thread. A run beyond ``MAX_EVENTS`` is sent as it is stored: compacting it would take too much memory.
+compacted in a thread. A compacted run is held as a whole until its reader has it, so a run beyond ``MAX_EVENTS``, or
+beyond what ``Limits.buffered`` leaves for it, is sent as it is stored.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from aguila.stream import compact
 MAX_EVENTS: Final = 200_000
 _MANY: Final = 200
 """Runs of at most this many events are compacted on the event loop, in about a millisecond."""
+_COPIES: Final = 2
+"""How many times the bytes of its log a run takes in memory while it is compacted and sent."""
 
 Replay = Callable[[EventStream], Awaitable[None]]
 
@@ -46,43 +49,63 @@ def build_compact_replay(store: Store, records: Sequence[RunRecord], warn: Warn)
 
 
 async def _write(store: Store, records: Sequence[RunRecord], warn: Warn, stream: EventStream) -> None:
-    framing = stream.framing
     for record in records:
         if record.is_running:
             return
         if record.last <= stream.after:
             continue
-        count = record.last - record.first + 1
-        if record.first <= stream.after or count > MAX_EVENTS:  # a reader of a part of the stored run gets the rest
+        is_partial = record.first <= stream.after  # a reader of a part of the stored run gets the rest
+        if is_partial or record.last - record.first >= MAX_EVENTS or not await _write_run(store, record, warn, stream):
             await stream.write_stored(record.last)
-            continue
+
+
+async def _write_run(store: Store, record: RunRecord, warn: Warn, stream: EventStream) -> bool:
+    """Write a run in compacted form. Return False, having written nothing, if there is no room for it."""
+    budget, held = stream.service.compacting, 0
+    try:
         events: list[Event] = []
-        is_large = count > _MANY
+        is_large = record.last - record.first >= _MANY
         position = stream.after
         while position < record.last:
             for batch in (await store.read(stream.scope, stream.thread_id, position, until=record.last)).batches:
+                size = _COPIES * sum(map(len, batch.events))
+                if not budget.try_add(size):
+                    return False
+                held += size
                 is_large = is_large or any(len(data) > LARGE for data in batch.events)
                 decoded = await offload(_decode, batch) if is_large else _decode(batch)
                 events += [event for event in decoded if event is not None]
                 position = batch.last
-        state: State = UNSET
-        if any(isinstance(event, StateDeltaEvent) for event in events):
-            # If the agent started from another state than the client sent, a snapshot comes first.
-            sent = await load_request(store, record)
-            state = {} if sent.state is None else sent.state
-        if is_large:
-            notices: list[Notice] = []  # the thread must not call ``warn``
-            events = await offload(compact, events, state=state, warn=notices.append)
-            for notice in notices:
-                warn(notice)
-        else:
-            events = compact(events, state=state, warn=warn)
-        if state is not UNSET and framing.translator is not None and framing.dialect.state_baseline:
-            # Compaction moves only a snapshot before the first delta, so the state before it is the input's.
-            framing.translator.supply_state(record.run_id, state)
-        frames = partial(framing.frame_events, events, format_cursor(record.last, record.token))
+        frames = await _compact(store, record, warn, stream, events, is_large=is_large)
         stream.after = record.last
-        await stream.write(await offload(frames) if is_large else frames(), events=len(events))
+        await stream.write(frames, events=len(events))
+    finally:
+        budget.remove(held)
+    return True
+
+
+async def _compact(
+    store: Store, record: RunRecord, warn: Warn, stream: EventStream, events: list[Event], *, is_large: bool
+) -> bytes:
+    """Return the frames of a run in compacted form; leave its events in the list."""
+    framing = stream.framing
+    state: State = UNSET
+    if any(isinstance(event, StateDeltaEvent) for event in events):
+        # If the agent started from another state than the client sent, a snapshot comes first.
+        sent = await load_request(store, record)
+        state = {} if sent.state is None else sent.state
+    if is_large:
+        notices: list[Notice] = []  # the thread must not call ``warn``
+        events[:] = await offload(compact, events, state=state, warn=notices.append)
+        for notice in notices:
+            warn(notice)
+    else:
+        events[:] = compact(events, state=state, warn=warn)
+    if state is not UNSET and framing.translator is not None and framing.dialect.state_baseline:
+        # Compaction moves only a snapshot before the first delta, so the state before it is the input's.
+        framing.translator.supply_state(record.run_id, state)
+    frames = partial(framing.frame_events, events, format_cursor(record.last, record.token))
+    return await offload(frames) if is_large else frames()
 
 
 def _decode(batch: Batch) -> list[Event | None]:

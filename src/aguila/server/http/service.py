@@ -65,6 +65,8 @@ class Service:
         self.is_stuck = False
         """Whether a stream is still open after the drain, because its client does not read."""
         self.unsent = UnsentBytes(settings.limits.buffered)
+        self.compacting = UnsentBytes(settings.limits.buffered)
+        """What runs hold that are compacted for readers."""
         self.probes = 0
         """The probes in progress."""
         self.streams = OpenStreams(settings.heartbeat, WRITE_SECONDS)
