@@ -55,6 +55,13 @@ def test_a_series_exists_from_the_start_if_its_attributes_are_known() -> None:
     assert not any(name.startswith("aguila_request_refused") for name in found)
 
 
+def test_names_with_half_a_surrogate_pair_are_counted(shared: Callable[[], Counts]) -> None:
+    counts = shared()
+    counts.add(REFUSALS, 1, "a\ud800")
+    counts.add(REFUSALS, 1, "a\ud800")
+    assert series(counts)["aguila_request_refused_total a?"] == 2
+
+
 def test_numbers_are_counted_by_the_values_of_their_attributes() -> None:
     counts = Counts()
     counts.add(RUNS, 1, "success")

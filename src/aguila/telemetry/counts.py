@@ -123,7 +123,10 @@ class Counts:
         if place is not None:
             return place, values
         others = (OTHER,) * len(values)
-        line = msgspec.json.encode((instrument.name, values)) + b"\n"
+        try:
+            line = msgspec.json.encode((instrument.name, values)) + b"\n"
+        except UnicodeEncodeError:  # half a surrogate pair, in a name that an agent has sent
+            return self._find(instrument, tuple([one.encode(errors="replace").decode() for one in values]))
         is_full = len(self._places) >= _MAX_SERIES or self._named + len(line) > _NAMES - _RESERVED
         if is_full and values != others:
             return self._find(instrument, others)
