@@ -481,6 +481,23 @@ def test_a_malformed_traceparent_begins_a_trace(traces: Traces, sent: str) -> No
     assert parent_of(traces.named("invoke_agent default")) is None
 
 
+@pytest.mark.usefixtures("traces")
+def test_baggage_of_a_client_is_not_passed_on() -> None:
+    passed: list[dict[str, str]] = []
+
+    async def remember(run: Any) -> str:
+        passed.append({})
+        propagate.inject(passed[0])
+        return "done"
+
+    headers = {**HEADERS, "baggage": "user=admin"}
+    with serving(App(remember, store=":memory:")) as server, server.run(headers=headers) as stream:
+        stream.rest()
+    (found,) = passed
+    assert TRACE in found["traceparent"]
+    assert "baggage" not in found
+
+
 async def test_nothing_is_traced_without_a_provider() -> None:
     async with App(spending, store=":memory:") as app, client_of(app) as client:
         async for event in client.thread().run("Go."):

@@ -225,9 +225,10 @@ def _parent_of(headers: Mapping[str, str]) -> Context:
     """Return the context of a request: that of its headers, or the current one.
 
     The current span wins if it is of the same trace: instrumentation of the ASGI server has read the headers already.
+    The baggage of a client is ignored: it would go on to models and upstreams.
     """
     current = contexts.get_current()
-    sent = propagate.extract(headers, current)
+    sent = propagate.extract({name: headers[name] for name in headers if name != "baggage"}, current)
     own, remote = (trace.get_current_span(each).get_span_context() for each in (current, sent))
     return current if own.trace_id == remote.trace_id else sent
 
