@@ -151,8 +151,9 @@ class BodyBudget:
 
     def _remove(self, waiting: _Waiting) -> None:
         self._growing.pop(waiting.holder, None)
-        queue = self._waiting.get(waiting.peer, ())
-        if waiting in queue:  # a release in the same turn of the event loop may have taken a cancelled one out
+        queue = self._waiting.get(waiting.peer)
+        # A release in the same turn of the event loop may have taken a cancelled one out.
+        if queue is not None and waiting in queue:
             queue.remove(waiting)
             if not queue:
                 del self._waiting[waiting.peer]
