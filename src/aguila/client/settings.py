@@ -31,13 +31,6 @@ Auth = str | Mapping[str, str] | Callable[[], Any]
 """A token, headers, or a function that returns either. For ``AsyncClient`` the function may be async."""
 
 
-class ServerTraits:
-    """What a client has learnt about its server."""
-
-    def __init__(self) -> None:
-        self.sends_ids = False
-
-
 class Settings(msgspec.Struct, kw_only=True):
     """The parameters of a client, checked and with their defaults. ``ClientBase`` explains them."""
 
@@ -62,7 +55,8 @@ class Settings(msgspec.Struct, kw_only=True):
     now: Callable[[], datetime]
     clock: Callable[[], float] = time.monotonic
     random: Callable[[], float] = random.random
-    server: ServerTraits = msgspec.field(default_factory=ServerTraits)
+    server_sends_ids: bool = False
+    """Whether an event of the server has had an id. Set when the first one arrives."""
 
     def route(self, *segments: str) -> str:
         """Return the URL of a route below the endpoint."""

@@ -117,7 +117,7 @@ class FrameConsumer:
                 self.cursor.can_resume = frame.id is not None and frame.id != self.cursor.id
                 if frame.id is not None and self.cursor.can_resume:
                     self.cursor.advance(frame.id)
-                    self._settings.server.sends_ids = True
+                    self._settings.server_sends_ids = True
                 if not waiting or self.is_done:
                     return
         except _LaterRun:

@@ -108,7 +108,7 @@ class RunStream:
         try:
             reader = yield from self._open_when_accepted(request)
         except TransportFailed as error:
-            if not error.was_sent and (not self._settings.server.sends_ids or self._settings.reconnect is None):
+            if not error.was_sent and (not self._settings.server_sends_ids or self._settings.reconnect is None):
                 raise
             dropped = error
             self._may_have_started = error.was_sent
@@ -297,7 +297,7 @@ class RunStream:
             except HTTPRejected as error:
                 if error.status not in _RETRIABLE:
                     # The refusal of a server that may not have this route explains nothing.
-                    raise self._final_error(error if settings.server.sends_ids else first)  # noqa: B904 - it has its cause, or is this very error
+                    raise self._final_error(error if settings.server_sends_ids else first)  # noqa: B904 - it has its cause, or is this very error
                 dropped = error
 
     def _open_rest(self, request: Request) -> Program[ResponseReader]:
@@ -331,7 +331,7 @@ class RunStream:
         """Return whether a request exists that cannot lose or repeat an event, or start a run twice."""
         if self._received.consumed and not self._received.cursor.can_resume and self._restart is None:
             return False
-        if self._settings.server.sends_ids:
+        if self._settings.server_sends_ids:
             return True
         # An unknown server is asked only if the connection broke: not after a timeout, and not after a regular end.
         return dropped is not None and not (isinstance(dropped, TransportFailed) and dropped.is_timeout)
@@ -343,7 +343,7 @@ class RunStream:
                 return (yield from self._open(self._run_request(request, run_id)))
             except HTTPRejected as error:
                 # A 404 of an unknown server can mean anything, even if it looks like ours.
-                if error.status != 404 or error.code != "not_found" or not self._settings.server.sends_ids:
+                if error.status != 404 or error.code != "not_found" or not self._settings.server_sends_ids:
                     raise
         self._received.is_resumed = False
         try:

@@ -172,7 +172,7 @@ class Upstream:
 
     async def _cancel(self, client: AsyncClient, sent: RunAgentInput) -> None:
         """Cancel the run of an endpoint that continues it without a connection, as Aguila does."""
-        if not client.settings.server.sends_ids:
+        if not client.settings.server_sends_ids:
             return
         try:
             async with asyncio.timeout(_CANCEL_SECONDS):
