@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeVar
 
-from aguila.codec.dialects.content import as_binary, unless_unchanged, without_value_types
+from aguila.codec.dialects.content import Report, as_binary, unless_unchanged, without_value_types
 from aguila.codec.dialects.table import Version, parse_version
 from aguila.codec.notices import Notice, Warn, log_notice
 from aguila.protocol import (
@@ -69,7 +69,24 @@ def is_version(text: str) -> bool:
 def downgrade_input(input: RunAgentInput, peer_version: str | None, warn: Warn = log_notice) -> RunAgentInput:  # noqa: A002
     """Rewrite an input for a server of that version. Return the same object if nothing changes."""
     peer = _version(peer_version)
-    return input if peer >= _CURRENT else _input(input, peer, _Losses(peer_version, warn), "")
+    if peer >= _CURRENT:
+        return input
+
+    def report(what: str, path: str) -> None:
+        message = f"{what} is lost: the peer's version, {peer_version}, cannot read it; a newer one can"
+        warn(Notice(rule="VER-16", message=message, path=path))
+
+    changes: dict[str, Any] = {}
+    if peer < _FIRST and input.protocol_version is not None:
+        changes["protocol_version"] = None  # an old strict parser may refuse the member (VER-1)
+    if peer <= _TEXT_ONLY and input.parent_run_id is not None:
+        report("parentRunId", "/parentRunId")
+        changes["parent_run_id"] = None
+    written = [_message(message, peer, report, f"/messages/{i}") for i, message in enumerate(input.messages)]
+    messages = unless_unchanged(written, input.messages)
+    if messages is not input.messages:
+        changes["messages"] = messages
+    return replace(input, **changes) if changes else input
 
 
 def predates_versions(peer_version: str | None) -> bool:
@@ -120,66 +137,35 @@ def _unattributed(obj: Any) -> Any:
     return obj if getattr(obj, "subagent_run_id", None) is None else replace(obj, subagent_run_id=None)
 
 
-class _Losses:
-    """Reports what a peer of some version cannot read (VER-16)."""
-
-    def __init__(self, peer_version: str | None, warn: Warn, event_type: str | None = None) -> None:
-        self._peer = peer_version
-        self._warn = warn
-        self._event_type = event_type
-
-    def report(self, what: str, path: str) -> None:
-        message = f"{what} is lost: the peer's version, {self._peer}, cannot read it; a newer one can"
-        self._warn(Notice(rule="VER-16", message=message, path=path, event_type=self._event_type))
-
-
-def _input(input: RunAgentInput, peer: Version, losses: _Losses, path: str) -> RunAgentInput:  # noqa: A002
-    changes: dict[str, Any] = {}
-    if peer < _FIRST and input.protocol_version is not None:
-        changes["protocol_version"] = None  # an old strict parser may refuse the member (VER-1)
-    if peer <= _TEXT_ONLY and input.parent_run_id is not None:
-        losses.report("parentRunId", f"{path}/parentRunId")
-        changes["parent_run_id"] = None
-    messages = _each_message(input.messages, peer, losses, f"{path}/messages")
-    if messages is not input.messages:
-        changes["messages"] = messages
-    return replace(input, **changes) if changes else input
-
-
-def _each_message(messages: list[Message], peer: Version, losses: _Losses, path: str) -> list[Message]:
-    changed = [_message(message, peer, losses, f"{path}/{i}") for i, message in enumerate(messages)]
-    return unless_unchanged(changed, messages)
-
-
-def _message(message: Message, peer: Version, losses: _Losses, path: str) -> Message:
-    changes = without_value_types(message, losses.report, path)
+def _message(message: Message, peer: Version, report: Report, path: str) -> Message:
+    changes = without_value_types(message, report, path)
     if isinstance(message, AssistantMessage) and peer <= _TEXT_ONLY and message.content is None:
         changes["content"] = ""
     if peer <= _NO_SUBAGENTS:
         if message.subagent_run_id is not None:
             changes["subagent_run_id"] = None
         if isinstance(message, UserMessage | ToolMessage) and not isinstance(message.content, str):
-            content = _content(message, message.content, peer, losses, f"{path}/content")
+            content = _content(message, message.content, peer, report, f"{path}/content")
             if content is not message.content:
                 changes["content"] = content
     return replace(message, **changes) if changes else message
 
 
 def _content(
-    message: UserMessage | ToolMessage, parts: list[ContentPart], peer: Version, losses: _Losses, path: str
+    message: UserMessage | ToolMessage, parts: list[ContentPart], peer: Version, report: Report, path: str
 ) -> str | list[Any]:
     """Rewrite parts as the peer reads them: with any source, as ``binary``, or text alone."""
     if peer <= _TEXT_ONLY or isinstance(message, ToolMessage):
         dropped = sorted({part.type for part in parts if not isinstance(part, TextPart)})
         if dropped:
-            losses.report(f"content that is not text ({', '.join(dropped)})", path)
+            report(f"content that is not text ({', '.join(dropped)})", path)
         return "".join(part.text for part in parts if isinstance(part, TextPart))
     # A caller that knows the peer may have sent a binary part: it stays.
     media = {i: part for i, part in enumerate(parts) if isinstance(part, MediaPart)}
     if peer <= _BINARY_PARTS:
-        binary = {i: as_binary(part, losses.report, f"{path}/{i}") for i, part in media.items()}
+        binary = {i: as_binary(part, report, f"{path}/{i}") for i, part in media.items()}
         return [binary.get(i, part) for i, part in enumerate(parts)] if binary else parts
     files = {i for i, part in media.items() if isinstance(part.source, FileSource)}
     for i in sorted(files):
-        losses.report("a part with a file source", f"{path}/{i}")
+        report("a part with a file source", f"{path}/{i}")
     return [part for i, part in enumerate(parts) if i not in files] if files else parts
