@@ -16,6 +16,7 @@ from aguila.codec import encode
 from aguila.codec.formats import format_from_name
 from aguila.codec.json.text import parse_json
 from aguila.codec.json.values import is_object
+from aguila.codec.notices import ignore_notice
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
 
@@ -80,7 +81,8 @@ class Chain:
     def event(self, data: bytes) -> list[bytes]:
         """Return one raw event after all stages. Values that are not JSON objects pass, and are refused later."""
         try:
-            raw = parse_json(data, strict=False, warn=_ignore)
+            # The consumer reads the same bytes and reports notices.
+            raw = parse_json(data, strict=False, warn=ignore_notice)
         except DecodeError:
             return [data]
         if not is_object(raw):
@@ -94,10 +96,6 @@ class Chain:
         """Close every stage."""
         for stage in self._stages:
             stage.close()
-
-
-def _ignore(notice: object) -> None:
-    """Ignore a notice: the consumer reads the same bytes and reports it."""
 
 
 class FilterToolCalls:
