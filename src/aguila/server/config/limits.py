@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
-from aguila.codec.json.text import MAX_SIZE, check_depth, count_up_to
+from aguila.codec.json.text import MAX_SIZE, check_depth
 from aguila.errors import DecodeError
 from aguila.protocol import RunAgentInput
 from aguila.server.config.errors import Rejected
@@ -28,6 +28,8 @@ MAX_TOOLS: Final = 1_000
 MAX_ANSWERS: Final = 1_000
 MAX_ID_LENGTH: Final = 512
 """Counts of a request, and the characters of an id."""
+
+_MOST: Final = {"messages": MAX_MESSAGES, "tools": MAX_TOOLS, "resume": MAX_ANSWERS}
 
 WRITE_SECONDS: Final = 60.0
 """A reader that accepts nothing for so long is disconnected."""
@@ -91,20 +93,19 @@ class Limits:
     def check_raw(
         self,
         *,
+        state: msgspec.Raw,
+        forwarded_props: msgspec.Raw,
         messages: msgspec.Raw = _ABSENT,
         tools: msgspec.Raw = _ABSENT,
         resume: msgspec.Raw = _ABSENT,
-        state: msgspec.Raw = _ABSENT,
-        forwarded_props: msgspec.Raw = _ABSENT,
-        text: bytes | None = None,
     ) -> None:
-        """Check the undecoded members of an input. Raises ``Rejected`` (422) for too many, too large or too deep ones.
-
-        ``text`` is the JSON of all members, if there is one.
-        """
-        _check_count(MAX_MESSAGES, messages, text, "messages", "/messages")
-        _check_count(MAX_TOOLS, tools, text, "tools", "/tools")
-        _check_count(MAX_ANSWERS, resume, text, "resume", "/resume")
+        """Check the undecoded members of an input. Raises ``Rejected`` (422) for too many, large or deep ones."""
+        for name, raw in (("messages", messages), ("tools", tools), ("resume", resume)):
+            # An element takes at least two bytes, with its comma.
+            if len(memoryview(raw)) > 2 * _MOST[name]:
+                count = _count(raw)
+                if count > _MOST[name]:
+                    raise _too_many(name, count)
         size = len(memoryview(forwarded_props))
         if size > self.state:
             message = f"forwardedProps has {size} bytes; at most {self.state} are allowed, as of the state"
@@ -122,12 +123,9 @@ class Limits:
 
     def check(self, input: RunAgentInput) -> None:  # noqa: A002 - the protocol's word for it
         """Check the counts and ids of an input. Raises ``Rejected`` (422)."""
-        if len(input.messages) > MAX_MESSAGES:
-            raise _too_many(len(input.messages), MAX_MESSAGES, "messages", "/messages")
-        if input.tools is not None and len(input.tools) > MAX_TOOLS:
-            raise _too_many(len(input.tools), MAX_TOOLS, "tools", "/tools")
-        if input.resume is not None and len(input.resume) > MAX_ANSWERS:
-            raise _too_many(len(input.resume), MAX_ANSWERS, "resume", "/resume")
+        for name, elements in (("messages", input.messages), ("tools", input.tools), ("resume", input.resume)):
+            if elements is not None and len(elements) > _MOST[name]:
+                raise _too_many(name, len(elements))
         if input.thread_id == "" or input.run_id == "":
             path = "/threadId" if input.thread_id == "" else "/runId"
             raise Rejected(422, "malformed_input", "the id is empty", path)
@@ -161,24 +159,18 @@ def is_encodable(value: str) -> bool:
     return True
 
 
-def _check_count(most: int, raw: msgspec.Raw, text: bytes | None, what: str, path: str) -> None:
-    # An element takes at least two bytes, with its comma, and every valid element is an object.
-    if len(memoryview(raw)) <= 2 * most:
-        return
-    # Commas: the other elements may be no objects, and reporting each of them takes longer than counting.
-    if text is not None and count_up_to(text, b"{", most) <= most and text.count(b",") <= 4 * most:
-        return
-    try:
-        count = len(_decode_list(raw))
-    except (msgspec.DecodeError, UnicodeError):
-        return
-    if count > most:
-        raise _too_many(count, most, what, path)
-
-
 _decode_list = json_decoder(list[msgspec.Raw]).decode
 
 
-def _too_many(count: int, most: int, what: str, path: str) -> Rejected:
-    noun = "answers" if what == "resume" else what
-    return Rejected(422, f"too_many_{noun}", f"the request has {count} {noun}; at most {most} are allowed", path)
+def _count(raw: msgspec.Raw) -> int:
+    """Return the number of elements; 0 of what is no list."""
+    try:
+        return len(_decode_list(raw))
+    except (msgspec.DecodeError, UnicodeError):
+        return 0
+
+
+def _too_many(name: str, count: int) -> Rejected:
+    noun = "answers" if name == "resume" else name
+    message = f"the request has {count} {noun}; at most {_MOST[name]} are allowed"
+    return Rejected(422, f"too_many_{noun}", message, f"/{name}")

@@ -22,7 +22,7 @@ from aguila.server.config.limits import Limits
 from aguila.server.config.options import check_list
 from aguila.server.http.request import Request
 from aguila.server.http.responses import Headers
-from aguila.server.runs.admission import StorageQuotas
+from aguila.server.runs.admission import anonymous_quota, storage_quotas
 from aguila.store import Quotas
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ class Access:
         self.hosts = Hosts(allowed_hosts, is_anonymous=authenticate is None)
         self.origins = Origins(cors_origins)
         self._limits = limits
-        self._quotas = StorageQuotas(limits)
+        self._quotas = storage_quotas(limits.per_scope, limits.total)
+        self._anonymous_quotas = storage_quotas(anonymous_quota(limits), limits.total)
         self.authenticate = authenticate
         """Returns the principal of a request; None if callers need no credentials."""
         self.grants_ownership = authenticate is not None or allow_anonymous
@@ -160,10 +161,10 @@ class Access:
             _check_right(principal, endpoint.right)
         visitor = _visitor_address(client) if client and principal is None else None
         limits = self._limits
-        quotas = self._quotas.of_anonymous if principal is None else self._quotas.of_scope
+        quotas = self._anonymous_quotas if principal is None else self._quotas
         if isinstance(principal, Principal) and principal.limits is not None:
             limits = principal.limits
-            quotas = self._quotas.of_plan(limits)
+            quotas = storage_quotas(limits.per_scope, self._limits.total)
         return Caller(scope=scope, principal=principal, limits=limits, quotas=quotas, client=client, address=visitor)
 
     def check_owner(self, method: str) -> None:

@@ -121,7 +121,6 @@ def _decode_tolerantly(data: bytes, limits: Limits, report: _Report) -> RunAgent
             resume=counted.resume,
             state=counted.state,
             forwarded_props=counted.forwarded_props,
-            text=data,
         )
     warn = NoticeLimiter(_mark_data_routine(report.notices.append))
     try:

@@ -21,6 +21,7 @@ from aguila.server.config.errors import Rejected
 from aguila.server.config.limits import UNLIMITED
 from aguila.server.http.request import Request
 from aguila.server.http.stream import EventStream
+from aguila.server.threads.log import read_log
 from aguila.server.threads.requests import load_request
 from aguila.store import Batch, RunRecord, Store
 from aguila.store.cursors import format_cursor
@@ -65,9 +66,8 @@ async def _write_run(store: Store, record: RunRecord, warn: Warn, stream: EventS
     try:
         events: list[Event] = []
         is_large = record.last - record.first >= _MANY
-        position = stream.after
-        while position < record.last:
-            for batch in (await store.read(stream.scope, stream.thread_id, position, until=record.last)).batches:
+        async for batches in read_log(store, stream.scope, stream.thread_id, stream.after, record.last):
+            for batch in batches:
                 size = _COPIES * sum(map(len, batch.events))
                 if not budget.try_add(size):
                     return False
@@ -75,7 +75,6 @@ async def _write_run(store: Store, record: RunRecord, warn: Warn, stream: EventS
                 is_large = is_large or any(len(data) > LARGE for data in batch.events)
                 decoded = await offload(_decode, batch) if is_large else _decode(batch)
                 events += [event for event in decoded if event is not None]
-                position = batch.last
         frames = await _compact(store, record, warn, stream, events, is_large=is_large)
         stream.after = record.last
         await stream.write(frames, events=len(events))

@@ -255,7 +255,7 @@ class SSEFraming(Framing):
             for payload in payloads
             for one in (payload if isinstance(payload, Sequence) else self._translate([payload]))
         ]
-        return self._pieces(translated, cursor)
+        yield from self._pieces(translated, cursor)
 
     def _pieces(self, documents: Sequence[bytes | Event], cursor: str | None) -> Iterator[bytes]:
         for at, one in enumerate(documents, 1):

@@ -15,6 +15,7 @@ from aguila.server.http.request import Request
 from aguila.server.http.responses import Response, document_response, json_response
 from aguila.server.http.run_routes import find_run
 from aguila.server.http.service import Service
+from aguila.server.threads.log import read_log
 from aguila.server.threads.requests import load_request
 from aguila.store import RunRecord, Want
 from aguila.stream.verification.checker import UPSTREAM_FINDINGS, Finding, StreamChecker, UpstreamFindings
@@ -44,14 +45,9 @@ async def check_run(service: Service, request: Request) -> Response:
     record = await find_run(service, request)
     sent = await load_request(service.store, record)
     checked = _CheckedRun(record, StreamChecker(messages=sent.messages, state=sent.state))
-    position = record.first - 1
-    while position < record.last:
-        batches = (await service.store.read(record.scope, record.thread_id, position, until=record.last)).batches
-        if not batches:
-            break
+    async for batches in read_log(service.store, record.scope, record.thread_id, record.first - 1, record.last):
         for batch in batches:
             await offload(checked.feed, batch.events)
-            position = batch.last
     found = await service.store.thread(record.scope, record.thread_id, Want(root_run_id=record.run_id))
     upstream = found.results(record.run_id).get(UPSTREAM_FINDINGS)
     answer = await offload(

@@ -23,6 +23,7 @@ from aguila.server.runs.repeated import latest_derived
 from aguila.server.runs.start_request import Started, StartRequest, hash_body
 from aguila.server.threads.client.agent_input import check_parent
 from aguila.server.threads.hydration import build_cancelled_run, hydrate_thread
+from aguila.server.threads.log import read_log
 from aguila.store import RunKey, RunRecord, Store
 from aguila.store.cursors import format_cursor
 
@@ -186,12 +187,9 @@ async def stream_runs(
 
 async def _observe(service: Service, request: Request, record: RunRecord, after: int, framing: Framing) -> None:
     """Pass the events of a run that the reader has already received to the framing, which needs them for later ones."""
-    at = record.first - 1
-    while at < after:
-        batches = (await service.store.read(request.caller.scope, record.thread_id, at, until=after)).batches
+    async for batches in read_log(service.store, request.caller.scope, record.thread_id, record.first - 1, after):
         for batch in batches:
             framing.observe(batch)
-        at = batches[-1].last if batches else after
         await asyncio.sleep(0)  # a store may return without a turn of the event loop
     if framing.sequencer is not None:
         framing.sequencer.resume(read_skip(request))
@@ -295,7 +293,7 @@ async def cancel_or_withdraw(service: Service, scope: str, thread_id: str, run_i
     try:
         record = await runs.cancel(scope, thread_id, run_id)
     except NotFound:
-        if await runs.withdraw(scope, thread_id, run_id):
+        if await runs.turns.withdraw(scope, thread_id, run_id):
             answer = {"threadId": thread_id, "runId": run_id, "status": "cancelled", "cancelRequested": True}
             return json_response(answer)
         record = await runs.cancel(scope, thread_id, run_id)  # the run may have left the queue and begun meanwhile

@@ -22,14 +22,15 @@ from aguila.offload import LARGE
 from aguila.protocol import RunErrorEvent
 from aguila.server.http.frames import Framing
 from aguila.server.http.responses import MAX_WRITE, Headers, Pieces
-from aguila.server.runs.viewers import DISCONNECT_DELAY, WatchedRun
-from aguila.server.threads.log import TERMINAL
+from aguila.server.runs.viewers import DISCONNECT_DELAY
+from aguila.server.threads.log import TERMINAL, read_log
 from aguila.server.threads.state_before import find_state_before
 from aguila.store import Batch, Store
 from aguila.telemetry.instruments import BYTES, EVENTS, VIEWERS
 
 if TYPE_CHECKING:
     from aguila.server.http.service import Service
+    from aguila.server.runs.runs import WatchedRun
 
 _NO_EVENTS = Batch(0, ())
 
@@ -173,11 +174,7 @@ class EventStream:
     async def write_stored(self, until: int) -> None:
         """Write the stored events up to ``until``, several batches in one write."""
         events_of_turn = 0
-        while self.after < until:
-            found = await self.service.store.read(self.scope, self.thread_id, self.after, until=until)
-            batches = found.batches
-            if not batches:
-                return
+        async for batches in read_log(self.service.store, self.scope, self.thread_id, self.after, until):
             self.after = batches[-1].last
             framed: list[bytes] = []
             events = 0

@@ -116,22 +116,17 @@ def _too_many_runs(holder: str, name: str, most: int) -> Rejected:
     return Rejected(429, "too_many_runs", message, headers={"retry-after": "1"})
 
 
-class StorageQuotas:
-    """The quotas of an app. Its store compares them with its usage."""
+def anonymous_quota(limits: Limits) -> Quota:
+    """Return the quota of the scope that all callers without credentials share."""
+    first, second = limits.per_scope, limits.anonymous
+    return Quota(**{kind: _least(getattr(first, kind), getattr(second, kind)) for kind in _KINDS})
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        strictest = Quota(
-            **{kind: _least(getattr(limits.per_scope, kind), getattr(limits.anonymous, kind)) for kind in _KINDS}
-        )
-        self.of_scope = _quotas(limits.per_scope, limits.total)
-        """The quotas for a caller with credentials; None if there are none."""
-        self.of_anonymous = _quotas(strictest, limits.total)
-        """The quotas for a caller without credentials, which has no principal."""
 
-    def of_plan(self, limits: Limits) -> Quotas | None:
-        """Return the quotas for a caller with limits of its own; None if there are none."""
-        return _quotas(limits.per_scope, self._limits.total)
+def storage_quotas(scope: Quota, total: Quota) -> Quotas | None:
+    """Return what a store compares with its usage; None if there is no limit."""
+    members = {f"{kind}_per_scope": getattr(scope, kind) for kind in _KINDS}
+    members |= {kind: getattr(total, kind) for kind in _KINDS}
+    return None if all(most is None for most in members.values()) else Quotas(**members)
 
 
 def refuse_storage(error: QuotaExceeded, quotas: Quotas | None, principal: Any, limits: Limits) -> Rejected:
@@ -146,12 +141,6 @@ def refuse_storage(error: QuotaExceeded, quotas: Quotas | None, principal: Any, 
         "delete threads or files, let App(retention=...) remove old ones, or raise the limit"
     )
     return Rejected(507, "quota_exceeded", message)
-
-
-def _quotas(scope: Quota, total: Quota) -> Quotas | None:
-    members = {f"{kind}_per_scope": getattr(scope, kind) for kind in _KINDS}
-    members |= {kind: getattr(total, kind) for kind in _KINDS}
-    return None if all(most is None for most in members.values()) else Quotas(**members)
 
 
 def _least(first: int | None, second: int | None) -> int | None:

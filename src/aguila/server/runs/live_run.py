@@ -98,6 +98,8 @@ class LiveRun:
     """The thread's session before this run."""
     default_title: str | None = field(init=False, default=None)
     """The title that a new thread gets if neither the agent nor a client has named it when the run ends."""
+    is_ending: bool = field(init=False, default=False)
+    """Whether the agent has returned."""
 
     _end_ids: frozenset[str] | None = field(init=False, default=None)
     _grace_timer: asyncio.TimerHandle | asyncio.Task[None] | None = field(init=False, default=None)
@@ -105,12 +107,11 @@ class LiveRun:
     _failure_event: bytes = field(init=False, default=_FAILED)
     _is_cancelling: bool = field(init=False, default=False)
     _is_executing: bool = field(init=False, default=False)
-    _has_ended: bool = field(init=False, default=False)
     _stop_error: RunFailed | None = field(init=False, default=None)
     _closing_at: float = field(init=False, default=inf)  # when the current append of the end began
 
     update_task = None
-    """See ``viewers.WatchedRun``: a viewer in this process counts at once."""
+    """See ``RemoteRun``: a viewer in this process counts at once."""
 
     # Services
 
@@ -138,7 +139,10 @@ class LiveRun:
         outcome = "lost"
         began = self.environment.loop.time()
         limit = self.environment.settings.limits.run_seconds
-        timer = None if limit is None else self.environment.loop.call_later(limit, self._stop_overdue, limit)
+        timer: asyncio.TimerHandle | None = None
+        if limit is not None:
+            message = f"The run took longer than the {limit:g} seconds that this server allows."
+            timer = self.environment.loop.call_later(limit, self.fail, message, "run_timeout")
         try:
             # One turn of the event loop ends the start, and in the next its request sends RUN_STARTED.
             await asyncio.sleep(0)
@@ -149,7 +153,7 @@ class LiveRun:
             loading = load()
             del load  # it holds the request, which must not live as long as the run
             ending = await self._execute(agent, loading)
-            self._has_ended = True
+            self.is_ending = True
             await self.pump.end()
             outcome = "lost" if isinstance(self.pump.store_error, StaleLease) else await self._close(ending)
             seconds = self.environment.loop.time() - began
@@ -164,7 +168,7 @@ class LiveRun:
             log_event(_log, logging.WARNING, message)
             raise
         finally:
-            self._has_ended = True
+            self.is_ending = True
             if self.span is not None:
                 usage, error = ((), None) if ending is None else (ending.usage, ending.error)
                 self.span.end(outcome, usage, self.pump.store_error or error)
@@ -302,14 +306,9 @@ class LiveRun:
 
     # Stopping
 
-    @property
-    def is_ending(self) -> bool:
-        """Whether the agent has returned."""
-        return self._has_ended
-
     def cancel(self) -> None:
         """Stop the agent; the run ends as cancelled. Does nothing if the run is being cancelled or has ended."""
-        if self._is_cancelling or self._has_ended:
+        if self._is_cancelling or self.is_ending:
             return
         self._is_cancelling = True
         if self._is_executing:
@@ -317,31 +316,28 @@ class LiveRun:
 
     def fail(self, message: str, code: str) -> None:
         """Stop the agent; the run ends with RUN_ERROR. Does nothing if the run is being cancelled or has ended."""
-        if not self._is_cancelling and not self._has_ended:
+        if not self._is_cancelling and not self.is_ending:
             self._stop_error = RunFailed(message, code=code)
             self.cancel()
 
     def _look_for_cancel(self) -> None:
         """Look for cancel requests of other processes: the store reports that there may be one."""
-        if self._cancel_listener is None and not self._has_ended:
+        if self._cancel_listener is None and not self.is_ending:
             self._cancel_listener = self.environment.loop.create_task(self._listen_for_cancel())
 
     async def _listen_for_cancel(self) -> None:
         """Receive cancel requests of other processes until one is granted."""
         lease = self.lease
-        while not self._has_ended:
+        while not self.is_ending:
             try:
                 if await self.store.wait_for_cancel(lease) == "always":
                     self.cancel()
                     return
                 granted = await self.is_unwatched()
-                if not self._has_ended:  # otherwise the end of the run is the answer
+                if not self.is_ending:  # otherwise the end of the run is the answer
                     await self.store.tell(self.key, AnswerCancel(granted))
             except StoreError:
                 await asyncio.sleep(_LISTEN_RETRY)
-
-    def _stop_overdue(self, seconds: float) -> None:
-        self.fail(f"The run took longer than the {seconds:g} seconds that this server allows.", "run_timeout")
 
     def is_waiting_for_store(self, since: float) -> bool:
         """Return whether an append of this run that began before a time has not ended."""
@@ -360,7 +356,7 @@ class LiveRun:
 
         If the store has written anything since, it is slow or busy, and the run waits.
         """
-        if self.pump.is_late(since) and self.pump.store_error is None and not self._has_ended:
+        if self.pump.is_late(since) and self.pump.store_error is None and not self.is_ending:
             error = StoreUnavailable("the store has written nothing within store_patience seconds")
             self.environment.store_health.record_failure(error)
             self.stop_writing(error)
@@ -388,7 +384,7 @@ class LiveRun:
         self.viewers.discard(viewer)
         if self.viewers.left is not None:
             self.viewers.wake()
-        if grace is not None and not self.viewers and not self._has_ended:
+        if grace is not None and not self.viewers and not self.is_ending:
             self._schedule_grace_check(grace, grace)
 
     def _schedule_grace_check(self, delay: float, grace: float) -> None:

@@ -15,6 +15,7 @@ from aguila.server.runs.environment import Environment
 from aguila.server.runs.live_run import LiveRun, derive_title
 from aguila.server.runs.viewers import RemoteRuns
 from aguila.server.threads.compaction import compact_events
+from aguila.server.threads.log import read_log
 from aguila.server.threads.requests import load_request
 from aguila.store import (
     Compaction,
@@ -121,19 +122,12 @@ class Maintenance:
             if not live.is_ending:
                 live.stop_writing(error)
 
-    async def recover(self) -> int:
-        """End every run whose owner died; return how many."""
-        lost = await self._store.take_over(self._owner, self._settings.timing.lease)
+    async def recover(self, only: RunKey | None = None) -> int:
+        """End every run, or only this one, whose lease has expired or whose owner is dead; return how many."""
+        lost = await self._store.take_over(self._owner, self._settings.timing.lease, only=only)
         for taken in lost:
             await self._end(taken)
         return len(lost)
-
-    async def end_if_lost(self, run: RunRecord) -> bool:
-        """End a run if its lease has expired or its owner is dead; return whether it was."""
-        lost = await self._store.take_over(self._owner, self._settings.timing.lease, only=run.key)
-        for taken in lost:
-            await self._end(taken)
-        return len(lost) > 0
 
     async def _end(self, taken: Taken) -> None:
         run, update = taken.run, None
@@ -163,12 +157,9 @@ class Maintenance:
 
     async def _compact(self, run: RunRecord) -> None:
         events: list[bytes] = []
-        position = run.first - 1
         try:
-            while position < run.last:
-                batches = (await self._store.read(run.scope, run.thread_id, position, until=run.last)).batches
+            async for batches in read_log(self._store, run.scope, run.thread_id, run.first - 1, run.last):
                 events += [event for batch in batches for event in batch.events]
-                position = batches[-1].last if batches else run.last
             events = [*await offload(compact_events, events)]
             change = Compaction(run_id=run.run_id, first=run.first, last=run.last, events=events)
             await self._store.amend(run.scope, run.thread_id, change)

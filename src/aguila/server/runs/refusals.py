@@ -101,7 +101,7 @@ class Refusals:
             message = f"interrupt {resume.contested[0]} is being answered by run {run.run_id}"
             raise Rejected(409, "interrupt_taken", message, "/resume")
         live = self._live.get(run.key)
-        if live is None and (await self._maintenance.end_if_lost(run) or await self._wait_for_recovery(run)):
+        if live is None and (await self._maintenance.recover(only=run.key) or await self._wait_for_recovery(run)):
             return
         busy = self._settings.busy
         if live is not None and live.is_ending:

@@ -28,7 +28,7 @@ from aguila.server.runs.start import Plan, Starter
 from aguila.server.runs.start_request import Started, StartRequest, StartResult
 from aguila.server.runs.store_health import StoreHealth
 from aguila.server.runs.turns import Turns, wait_for_start
-from aguila.server.runs.viewers import RemoteRuns, WatchedRun
+from aguila.server.runs.viewers import RemoteRun, RemoteRuns
 from aguila.server.threads.cache import Threads
 from aguila.server.threads.client.cut_history import ThreadEnd
 from aguila.server.threads.thread import MAX_REDUCED, OwnRun
@@ -37,6 +37,9 @@ from aguila.telemetry.counts import Counts
 from aguila.telemetry.instruments import QUEUED, RUNNING
 
 _log = logging.getLogger("aguila.server")
+
+WatchedRun = LiveRun | RemoteRun
+"""A run that counts its viewers: one of this process, or of another."""
 
 STOP_NOW_TIMEOUT = 0.5
 """Maximum seconds of each step of a drain after ``stop_now``."""
@@ -77,7 +80,7 @@ class Runs:
         self._starting: dict[RunKey, StartRequest] = {}
         self._agents = agents
         self._settings = settings
-        self._turns = Turns(store)
+        self.turns = Turns(store)
         self._remote = RemoteRuns(store, self.owner, settings.timing.lease)
         self._maintenance_tasks: list[asyncio.Task[None]] = []
         environment = Environment(
@@ -177,7 +180,7 @@ class Runs:
             await wait_for_start(other, request)
             if (found := await find_repeated(request, self.store)) is not None:
                 return found
-        if (key.scope, key.thread_id) in self._turns.queues:
+        if (key.scope, key.thread_id) in self.turns.queues:
             request.seen_until = self._find_seen(request, key)
             # Attaching to a run needs neither a turn nor a place.
             if (found := await find_repeated(request, self.store)) is not None:
@@ -206,7 +209,7 @@ class Runs:
             raise
 
     async def _start(self, request: StartRequest, place: Place) -> StartResult:
-        async with self._turns.turn(request):
+        async with self.turns.turn(request):
             plan = self._starter.plan_quickly(request)
             while True:
                 if self.admission.draining.done():
@@ -366,10 +369,6 @@ class Runs:
         """Cancel the running run of a thread, in any process; None if there is none. Raises ``NotFound``."""
         running = (await self.store.thread(scope, thread_id)).summary.running
         return None if running is None else await self.cancel(scope, thread_id, running)
-
-    async def withdraw(self, scope: str, thread_id: str, run_id: str) -> bool:
-        """Withdraw the requests for a run that are queued in this process; see ``Turns.withdraw``."""
-        return await self._turns.withdraw(scope, thread_id, run_id)
 
 
 def _log_failure(task: asyncio.Task[StartResult]) -> None:

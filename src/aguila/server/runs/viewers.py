@@ -34,23 +34,6 @@ class Viewer(Protocol):
         ...
 
 
-class WatchedRun(Protocol):
-    """A run that counts its viewers."""
-
-    @property
-    def update_task(self) -> asyncio.Task[None] | None:
-        """The task that reports the viewers to other processes; None if there is nothing to report."""
-        ...
-
-    def join(self, viewer: Viewer) -> None:
-        """Add a viewer."""
-        ...
-
-    def leave(self, viewer: Viewer, grace: float | None) -> None:
-        """Remove a viewer. If it was the last one, cancel the run after ``grace`` seconds, unless ``grace`` is None."""
-        ...
-
-
 class Viewers(set[Viewer]):
     """The viewers of a run in this process."""
 
@@ -83,10 +66,10 @@ class RemoteRun:
 
     __slots__ = ("_forget", "_is_registered", "_key", "_name", "_seconds", "_store", "update_task", "viewers")
 
-    def __init__(self, store: Store, key: RunKey, name: str, seconds: float, forget: Callable[[], None]) -> None:
+    def __init__(self, store: Store, key: RunKey, name: str, seconds: float, forget: Callable[[], object]) -> None:
         self.viewers = Viewers()
         self.update_task: asyncio.Task[None] | None = None
-        """See ``event_stream.WatchedRun``."""
+        """The task that reports the viewers to other processes; None if there is nothing to report."""
         self._store = store
         self._key = key
         self._name = name
@@ -100,7 +83,7 @@ class RemoteRun:
         self._schedule_update()
 
     def leave(self, viewer: Viewer, grace: float | None) -> None:
-        """Remove a viewer. The owner of the run decides whether to cancel it."""
+        """Remove a viewer. The owner of the run decides whether to cancel it, and when."""
         self.viewers.discard(viewer)
         self.viewers.wake()
         self._schedule_update()
@@ -186,7 +169,4 @@ class RemoteRuns:
         await asyncio.gather(*(remote.wait_for_update() for remote in remotes))
 
     def _create(self, key: RunKey) -> RemoteRun:
-        return RemoteRun(self._store, key, self._name, self._seconds, partial(self._forget, key))
-
-    def _forget(self, key: RunKey) -> None:
-        self._all.pop(key, None)
+        return RemoteRun(self._store, key, self._name, self._seconds, partial(self._all.pop, key, None))

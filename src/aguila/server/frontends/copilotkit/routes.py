@@ -31,6 +31,7 @@ from aguila.server.http.responses import (
 from aguila.server.http.routes import Endpoint, encode_segments, route
 from aguila.server.http.service import Service
 from aguila.server.runs.repeated import latest_derived
+from aguila.server.threads.log import read_log
 from aguila.server.threads.view import View
 from aguila.store import RunRecord, Store, ThreadFilter, ThreadTarget, Want
 
@@ -108,7 +109,7 @@ async def _stop(service: Service, request: Request, thread_id: str, run_id: str 
     try:
         if (await service.store.thread(scope, thread_id)).summary.agent != request.agent:
             return False
-        if run_id is not None and await runs.withdraw(scope, thread_id, run_id):
+        if run_id is not None and await runs.turns.withdraw(scope, thread_id, run_id):
             return True
         summary = (await service.store.thread(scope, thread_id)).summary
         if summary.running is None:
@@ -238,14 +239,11 @@ async def _read_events(store: Store, scope: str, thread_id: str, runs: Sequence[
     """Yield the log of a thread as one JSON document."""
     mark = b'{"events":['
     after, last = (runs[0].first - 1, runs[-1].last) if runs else (0, 0)
-    while after < last:
-        # One batch at a time: a reader that stalls holds no more.
-        batches = (await store.read(scope, thread_id, after, until=last, limit=1)).batches
-        if not batches:
-            break
+    # One batch at a time: a reader that stalls holds no more.
+    async for batches in read_log(store, scope, thread_id, after, last, limit=1):
         for batch in batches:
             yield mark + b",".join(batch.events)
-            mark, after = b",", batch.last
+            mark = b","
     yield b"]}" if mark == b"," else mark + b"]}"
 
 
