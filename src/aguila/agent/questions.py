@@ -165,9 +165,9 @@ class Questions:
     run: Any = None
     """The run, for tools that take it."""
     unanswered: dict[str, protocol.Interrupt] = field(default_factory=dict[str, protocol.Interrupt])
+    """The questions that this run asked and that have no answer, by id."""
     _unknown: set[str] = field(default_factory=set[str])
     """The effects of unknown outcome that were passed."""
-    """The questions that this run asked and that have no answer, by id."""
     _used: dict[str, None] = field(default_factory=dict[str, None])  # an ordered set
     _recording: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     _ask_counts: dict[str, tuple[int, Branch]] = field(default_factory=dict[str, tuple[int, Branch]])
@@ -282,33 +282,38 @@ class Questions:
             raise InterruptCancelled(given_up, payloads)
         return payloads
 
-    async def _read_effect(self, key: str) -> tuple[bool, Any]:
-        """Return whether the result of an effect is recorded, and that result."""
-        data = self._recorded.get(key)
-        if data is None:
-            return False, None
+    async def _read_effect(self, key: str) -> Any:
+        data = self._recorded[key]
         read = partial(parse_json, data, strict=False, warn=log_notice)
-        return True, await offload(read) if len(data) > LARGE else read()
+        return await offload(read) if len(data) > LARGE else read()
 
     async def record_effect(self, key: str, value: Any) -> Any:
         """Record the result of an effect. Return it as a replay will. Raises ``EncodeError`` if it is not JSON."""
         own = copy_json(value)
         data = await offload(encode, own) if is_large(own) else encode(own)
         await self._record(key, data)
-        return (await self._read_effect(key))[1]
+        return await self._read_effect(key)
 
-    async def begin_effect(self, key: str) -> str:
-        """Record that an effect begins. Return the key under which ``end_effect`` records its end.
+    async def begin_effect(self, key: str, *, is_idempotent: bool) -> tuple[bool, Any, str | None]:
+        """Return whether the result of an effect is recorded, and that result. If not, record that the effect begins.
 
-        Raises ``OutcomeUnknown`` if it has begun before and has not ended.
+        Also return the key under which ``end_effect`` records its end; None if its beginning is not recorded. Raises
+        ``OutcomeUnknown`` if it has begun before and has not ended.
         """
+        self._check_stored("record an effect with once")
+        self._output.branches.current_branch()
+        if key in self._recorded:
+            return True, await self._read_effect(key), None
+        if is_idempotent:
+            return False, None, None
         attempt = 1
         while f"{_BEGUN}{attempt} {key}" in self._recorded:
             if f"{_ENDED}{attempt} {key}" not in self._recorded:
+                await self._pass_unknown(key)
                 raise OutcomeUnknown(key)
             attempt += 1
         await self._record(f"{_BEGUN}{attempt} {key}", _MARK)
-        return f"{_ENDED}{attempt} {key}"
+        return False, None, f"{_ENDED}{attempt} {key}"
 
     async def end_effect(self, end: str) -> None:
         """Record that an effect has ended without a result, so that it may be called again."""
@@ -326,20 +331,14 @@ class Questions:
 
         Raises ``RuntimeError`` within the effect of the same key, ``OutcomeUnknown`` if its outcome is unknown.
         """
-        self._check_stored("record an effect with once")
-        self._output.branches.current_branch()
+        self._output.branches.current_branch()  # before others that wait for the same effect
         effects = _effects.get()
         if any(owner is self and held == key for owner, held in effects):
             raise nested_effect_error(key)
         async with self._recording[key]:
-            known, value = await self._read_effect(key)
-            if known:
+            is_known, value, end = await self.begin_effect(key, is_idempotent=is_idempotent)
+            if is_known:
                 return value
-            try:
-                end = None if is_idempotent else await self.begin_effect(key)
-            except OutcomeUnknown:
-                await self._pass_unknown(key)
-                raise
             token = _effects.set((*effects, (self, key)))
             try:
                 value = await _call_effect(effect)
@@ -373,12 +372,6 @@ class Questions:
         """Return whether the output of a run was retracted: it used answers of this one, and failed."""
         replay = self._context.replay
         return replay is not None and run_id in replay.failed
-
-    async def find_effect(self, key: str) -> tuple[bool, Any]:
-        """Look up an effect without calling it: return whether its result is recorded, and the result."""
-        self._check_stored("record an effect with once")
-        self._output.branches.current_branch()
-        return await self._read_effect(key)
 
     async def once_using_run(self, key: str, effect: Callable[[], Any], *, is_idempotent: bool = False) -> Any:
         """Call an effect that uses the run once, as ``once`` does.

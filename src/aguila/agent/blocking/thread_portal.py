@@ -124,10 +124,10 @@ class ThreadPortal:
         if active in self._active_effects:
             raise nested_effect_error(key)
         with self._effect_locks[key]:
-            is_known, value = self.call(partial(self._questions.find_effect, key))
+            begin = partial(self._questions.begin_effect, key, is_idempotent=is_idempotent)
+            is_known, value, end = self.call(begin)
             if is_known:
                 return value
-            end = None if is_idempotent else self.call(partial(self._questions.begin_effect, key))
             self._active_effects.add(active)
             try:
                 value = effect()
