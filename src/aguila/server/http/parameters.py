@@ -34,6 +34,16 @@ def read_count(request: Request, name: str) -> int | None:
     return int(text)
 
 
+def read_limit(request: Request, most: int) -> int | None:
+    """Read how many elements a page may have; None if the request does not say. Raises ``Rejected``."""
+    text = request.query.get("limit")
+    if text is None:
+        return None
+    if not is_number(text) or len(text) > MAX_DIGITS or not 1 <= int(text) <= most:
+        raise Rejected(422, "bad_limit", f"limit is {text!r}; use a number from 1 to {most}", "/limit")
+    return int(text)
+
+
 def wants_times(request: Request, *, is_compact: bool) -> bool:
     """Return whether a request has ``?times=true``. Raises ``Rejected`` if the response cannot have times."""
     if not read_flag(request, "times", default=False):

@@ -16,7 +16,7 @@ from aguila.protocol import replace
 from aguila.server.config.errors import Rejected
 from aguila.server.config.limits import is_encodable
 from aguila.server.http.body import read_object
-from aguila.server.http.parameters import MAX_DIGITS, is_number, read_flag
+from aguila.server.http.parameters import MAX_DIGITS, is_number, read_flag, read_limit
 from aguila.server.http.request import Request, matches_etag
 from aguila.server.http.responses import BufferedResponse, Headers, Response, document_response, json_response
 from aguila.server.http.run_routes import describe_run, find_cursor, stream_log
@@ -29,6 +29,7 @@ from aguila.store.encoding import MAX_TITLE, is_title, size_of_details
 from aguila.store.refusals import quota_exceeded
 
 MAX_PAGE = 500
+_PAGE = 50
 _MAX_PAGE_BYTES = 1 << 20
 """Bytes of titles and metadata on a page of threads."""
 _MAX_METADATA = 1 << 14  # bytes of JSON
@@ -47,18 +48,14 @@ async def list_threads(service: Service, request: Request) -> Response:
     stamp = (await service.store.threads(request.caller.scope, ThreadFilter(limit=0))).stamp
     headers: Headers = ()
     if stamp is not None:
-        etag = _etag_of(request.caller.scope, stamp)
+        # Two scopes never have the same one, even if their stamps are equal.
+        etag = f'"{_digest(request.caller.scope, stamp)}"'
         headers = [(b"etag", etag.encode())]
         if matches_etag(request, etag):
             return BufferedResponse(status=304, headers=headers)
     found, more = await read_thread_page(service, request, wanted)
     caller = _digest("caller", request.caller.scope)
     return json_response({"threads": [describe_thread(one) for one in found], "next": more, "caller": caller}, headers)
-
-
-def _etag_of(scope: str, stamp: str) -> str:
-    """Return the ETag of a list of threads. Two scopes never have the same one, even if their stamps are equal."""
-    return f'"{_digest(scope, stamp)}"'
 
 
 def _digest(*parts: str) -> str:
@@ -78,16 +75,14 @@ def read_filter(
     Raises ``Rejected``.
     """
     query = request.query
-    text = query.get("limit", "50")
-    if not is_number(text) or len(text) > 6 or not 1 <= int(text) <= MAX_PAGE:
-        raise Rejected(422, "bad_limit", f"limit is {text!r}; use a number from 1 to {MAX_PAGE}", "/limit")
+    limit = read_limit(request, MAX_PAGE) or _PAGE
     before = query.get(cursor)
     if before is not None and (not is_number(before) or len(before) > MAX_DIGITS):
         raise Rejected(
             422, "bad_cursor", f"{cursor} is not a cursor; use the cursor that the previous page returned", f"/{cursor}"
         )
     before = None if before is None else int(before)
-    return ThreadFilter(limit=int(text), before=before, agent=agent, archived=archived, metadata=metadata)
+    return ThreadFilter(limit=limit, before=before, agent=agent, archived=archived, metadata=metadata)
 
 
 async def read_thread_page(

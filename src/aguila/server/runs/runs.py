@@ -30,7 +30,6 @@ from aguila.server.runs.store_health import StoreHealth
 from aguila.server.runs.turns import Turns, wait_for_start
 from aguila.server.runs.viewers import RemoteRun, RemoteRuns
 from aguila.server.threads.cache import Threads
-from aguila.server.threads.client.cut_history import ThreadEnd
 from aguila.server.threads.thread import MAX_REDUCED, OwnRun
 from aguila.store import Begun, Cancel, RunKey, RunRecord, Store
 from aguila.telemetry.counts import Counts
@@ -76,15 +75,14 @@ class Runs:
         self.live: dict[RunKey, LiveRun] = {}
         self.is_stopping_now = False
         self._unstored: set[LiveRun] = set()
-        self._thread_ends: OrderedDict[tuple[str, str], ThreadEnd] = OrderedDict()
         self._starting: dict[RunKey, StartRequest] = {}
         self._agents = agents
         self._settings = settings
         self.turns = Turns(store)
         self._remote = RemoteRuns(store, self.owner, settings.timing.lease)
         self._maintenance_tasks: list[asyncio.Task[None]] = []
-        environment = Environment(
-            thread_ends=self._thread_ends,
+        environment = self._environment = Environment(
+            thread_ends=OrderedDict(),
             store=store,
             threads=self.threads,
             settings=settings,
@@ -95,8 +93,6 @@ class Runs:
             loop=self._loop,
             counts=counts,
         )
-        self._environment = environment
-        self._counts = counts
         self.maintenance = Maintenance(environment, self.live, self._remote)
         self._starter = Starter(environment)
         self._refusals = Refusals(
@@ -194,8 +190,8 @@ class Runs:
                 raise
             return found
         self._starting[key] = request
-        if self._counts is not None:
-            self._counts.add(QUEUED, 1)
+        if self._environment.counts is not None:
+            self._environment.counts.add(QUEUED, 1)
         if request.disconnected is not None:  # before the task is made: it does not begin if this is done already
             request.disconnected.add_done_callback(request.abandon)
         request.task = self._loop.create_task(self._start(request, place))
@@ -240,7 +236,7 @@ class Runs:
         for other, live in self.live.items():
             if (other.scope, other.thread_id) == thread and live.own is not None:
                 return live.own.first - 1
-        end = self._thread_ends.get(thread)
+        end = self._environment.thread_ends.get(thread)
         return None if end is None or end.ended_at <= request.received_at else end.last - 1
 
     async def start_unstored(self, request: StartRequest) -> Started:
@@ -286,8 +282,8 @@ class Runs:
         )
         last = first.first + len(first.events) - 1
         live.pump = EventPump(environment, lease, live.stop_writing, last, requested_at=request.received_at)
-        if self._counts is not None:
-            self._counts.add(RUNNING, 1)
+        if self._environment.counts is not None:
+            self._environment.counts.add(RUNNING, 1)
         if request.is_stored:
             self.live[live.key] = live
         else:
@@ -299,8 +295,8 @@ class Runs:
         return Started(live, first)
 
     def _end_start(self, request: StartRequest, place: Place, task: asyncio.Task[StartResult]) -> None:
-        if self._counts is not None:
-            self._counts.add(QUEUED, -1)
+        if self._environment.counts is not None:
+            self._environment.counts.add(QUEUED, -1)
         request.task = None  # an error and its frames would hold each other, and with them the body
         if request.disconnected is not None:
             request.disconnected.remove_done_callback(request.abandon)
@@ -312,8 +308,8 @@ class Runs:
 
     def _remove(self, live: LiveRun, place: Place, task: asyncio.Task[None]) -> None:
         key = live.key
-        if self._counts is not None:
-            self._counts.add(RUNNING, -1)
+        if self._environment.counts is not None:
+            self._environment.counts.add(RUNNING, -1)
         if self.live.get(key) is live:
             del self.live[key]
         self._unstored.discard(live)

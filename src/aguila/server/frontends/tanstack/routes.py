@@ -22,7 +22,7 @@ from aguila.protocol.parts import ContentPart, TextPart
 from aguila.server.config.errors import Rejected
 from aguila.server.frontends.tanstack.events import bind_interrupts, parse_json
 from aguila.server.http.frames import select_framing
-from aguila.server.http.parameters import read_cursor
+from aguila.server.http.parameters import read_cursor, read_limit
 from aguila.server.http.request import Request
 from aguila.server.http.responses import Response, json_response
 from aguila.server.http.routes import Endpoint
@@ -48,7 +48,7 @@ async def _hydrate(service: Service, request: Request) -> Response:
 
     The messages of a running run are omitted: the client joins the run and rebuilds them from its events.
     """
-    limit, before = _read_page(request)
+    limit, before = read_limit(request, _MAX_PAGE), request.query.get("before")
     thread_id = request.query["threadId"]
     await service.check_agent(request, thread_id)
     runs = service.runs
@@ -78,15 +78,6 @@ async def _hydrate(service: Service, request: Request) -> Response:
     if is_large(messages):
         return await offload(lambda: json_response(page()))
     return json_response(page())
-
-
-def _read_page(request: Request) -> tuple[int | None, str | None]:
-    text = request.query.get("limit")
-    if text is None:
-        return None, request.query.get("before")
-    if not (text.isascii() and text.isdigit()) or len(text) > 6 or not 1 <= int(text) <= _MAX_PAGE:
-        raise Rejected(422, "bad_limit", f"limit must be a number from 1 to {_MAX_PAGE}", "/limit")
-    return int(text), request.query.get("before")
 
 
 def _build_hydration(
