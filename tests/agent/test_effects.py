@@ -211,3 +211,29 @@ async def test_an_agent_goes_on_behind_an_effect_in_which_its_process_died(at: s
     assert agent.effects == 1
     said = [message.content for message in thread.conversation.messages]
     assert said == ["L it is", *ordered, "gift: no", "sure: yes"]
+
+
+async def test_an_agent_in_a_thread_goes_on_behind_an_effect_in_which_its_process_died() -> None:
+    thread = Thread()
+    at_death: dict[str, bytes] = {}
+
+    def agent(run: Any) -> None:
+        def effect() -> str:
+            size = run.ask("Size?")
+            at_death.update(thread.shelf.records)
+            return str(size)
+
+        try:
+            ordered = run.once("order", effect)
+        except OutcomeUnknown:
+            ordered = "unknown"
+        run.say(f"ordered: {ordered}")
+
+    await thread.run(agent)
+    asked, log = thread.outcome, list(thread.log)
+    failed = await thread.resume(agent, "L")
+    # The server retracts what the failed run sent.
+    thread.outcome, thread.log, thread.shelf.records = asked, log, at_death
+    thread.failed = {failed.events[0].run_id}  # type: ignore[attr-defined]
+    await thread.resume(agent, "L")
+    assert [message.content for message in thread.conversation.messages] == ["ordered: unknown"]
