@@ -30,6 +30,7 @@ from aguila.server.runs.store_health import StoreHealth
 from aguila.server.runs.turns import Turns, wait_for_start
 from aguila.server.runs.viewers import RemoteRun, RemoteRuns
 from aguila.server.threads.cache import Threads
+from aguila.server.threads.client.cut_history import ThreadEnd
 from aguila.server.threads.thread import MAX_REDUCED, OwnRun
 from aguila.store import Begun, Cancel, RunKey, RunRecord, Store
 from aguila.telemetry.counts import Counts
@@ -75,6 +76,7 @@ class Runs:
         self.live: dict[RunKey, LiveRun] = {}
         self.is_stopping_now = False
         self._unstored: set[LiveRun] = set()
+        self._thread_ends: OrderedDict[tuple[str, str], ThreadEnd] = OrderedDict()
         self._starting: dict[RunKey, StartRequest] = {}
         self._agents = agents
         self._settings = settings
@@ -82,7 +84,7 @@ class Runs:
         self._remote = RemoteRuns(store, self.owner, settings.timing.lease)
         self._maintenance_tasks: list[asyncio.Task[None]] = []
         environment = self._environment = Environment(
-            thread_ends=OrderedDict(),
+            thread_ends=self._thread_ends,
             store=store,
             threads=self.threads,
             settings=settings,
@@ -236,7 +238,7 @@ class Runs:
         for other, live in self.live.items():
             if (other.scope, other.thread_id) == thread and live.own is not None:
                 return live.own.first - 1
-        end = self._environment.thread_ends.get(thread)
+        end = self._thread_ends.get(thread)
         return None if end is None or end.ended_at <= request.received_at else end.last - 1
 
     async def start_unstored(self, request: StartRequest) -> Started:
