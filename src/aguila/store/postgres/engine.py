@@ -75,30 +75,25 @@ class PostgresDatabase(Database):
 
     def open(self) -> None:
         """Connect, create or check the schema, and listen for wake-ups. Raises ``StoreUnavailable``."""
-        self._prepare()
-        if self.wakeups is not None:
-            self.wakeups.open()
-
-    def migrate(self) -> tuple[int, int]:
-        """Create the schema unless it exists; return its version before and after. Raises ``StoreUnavailable``."""
-        with self._first_connection() as db:
-            before = schemas.read_version(db, self.schema, self.location)
-            if before == 0:
-                before = schemas.create(db, self.schema, self.location)
-            return before, max(before, schemas.VERSION)
-
-    @property
-    def location(self) -> str:
-        """The URL of the schema, without its password."""
-        return self.connector.location
-
-    def _prepare(self) -> None:
         with self._first_connection() as db:
             version = schemas.read_version(db, self.schema, self.location)
             if version == 0 and self._migrates:
                 schemas.create(db, self.schema, self.location)
             else:
                 schemas.check_version(version, self.schema, self.location)
+        if self.wakeups is not None:
+            self.wakeups.open()
+
+    def migrate(self) -> tuple[int, int]:
+        """Create the schema unless it exists; return its version before and after. Raises ``StoreUnavailable``."""
+        with self._first_connection() as db:
+            before = schemas.create(db, self.schema, self.location)
+            return before, max(before, schemas.VERSION)
+
+    @property
+    def location(self) -> str:
+        """The URL of the schema, without its password."""
+        return self.connector.location
 
     @contextmanager
     def _first_connection(self) -> Generator[Connection]:

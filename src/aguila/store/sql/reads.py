@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 
 from aguila.store import refusals
-from aguila.store.contents import PART, ListDelta, base_numbers, file_digests, read_content
-from aguila.store.encoding import check_cursor, decode_row, encodable, hash_member, index_value, inside_compacted
+from aguila.store.contents import PART, ListDelta, base_number, base_numbers, file_digests, read_content
+from aguila.store.encoding import check_cursor, decode_row, hash_member, index_value, inside_compacted
 from aguila.store.live import cut
 from aguila.store.records import (
     RECENT_THREADS,
@@ -188,7 +188,7 @@ def _read_runs(tx: Tx, thread: int, want: Want) -> Sequence[RunRecord]:
     else:
         rows = tx.rows(select + "r.number > $2 ORDER BY r.number", thread, want.runs_after)
     found: list[RunRecord] = []
-    lists: dict[int, bytes | None] = {}
+    lists: dict[int, bytes] = {}
     for row in rows:
         run = run_record(row)
         changes: dict[str, Any] = {}
@@ -202,29 +202,22 @@ def _read_runs(tx: Tx, thread: int, want: Want) -> Sequence[RunRecord]:
     return found
 
 
-def _read_list(tx: Tx, thread: int, number: int, lists: dict[int, bytes | None], delta: bytes) -> bytes:
+def _read_list(tx: Tx, thread: int, number: int, lists: dict[int, bytes], delta: bytes) -> bytes:
     """Return the digests of the messages of a run; ``lists`` keeps lists by the numbers of their runs."""
     base = read_base(tx, thread, base_numbers(number)[:-1], lists)
     found = lists[number] = ListDelta.decode(delta).apply(base)
     return found
 
 
-def read_base(tx: Tx, thread: int, numbers: Sequence[int], lists: dict[int, bytes | None]) -> bytes:
+def read_base(tx: Tx, thread: int, numbers: Sequence[int], lists: dict[int, bytes]) -> bytes:
     """Return the list of the last of these runs, each stored as a change of the one before it."""
     missing = [number for number in numbers if number not in lists]
-    found: dict[int, bytes | None] = {}
-    if missing:
-        rows = tx.each(
-            "SELECT list FROM aguila.runs WHERE thread = $1 AND number = $2", [(thread, one) for one in missing]
-        )
-        found = {number: row[0][0] if row else None for number, row in zip(missing, rows, strict=True)}
-    base = b""
-    for number in numbers:
-        if number in found:
-            delta = found[number]
-            lists[number] = None if delta is None else ListDelta.decode(delta).apply(base)
-        base = lists[number] or b""  # the request of a run without a list is stored whole
-    return base
+    sql = "SELECT list FROM aguila.runs WHERE thread = $1 AND number = $2"
+    for number, rows in zip(missing, tx.each(sql, [(thread, one) for one in missing]), strict=True):
+        delta = rows[0][0] if rows else None
+        base = lists.get(base_number(number), b"")
+        lists[number] = b"" if delta is None else ListDelta.decode(delta).apply(base)  # without one, it is stored whole
+    return lists[numbers[-1]] if numbers else b""
 
 
 def list_interrupts(tx: Tx, thread: int) -> Sequence[InterruptRecord]:
@@ -444,7 +437,7 @@ def _list_threads(tx: Tx, scope: str, which: ThreadFilter) -> Sequence[ThreadSum
     if which.metadata is None:
         return [summary_of(row) for row in tx.rows(_SUMMARY + "WHERE " + where + order, *values, which.limit)]
     value = None if which.metadata.value is None else index_value(which.metadata.value)
-    member = hash_member(scope, encodable(which.metadata.key), value)
+    member = hash_member(scope, which.metadata.key, value)
     keys = tx.rows("SELECT thread FROM aguila.members WHERE member = $1 LIMIT $2", member, MAX_INDEXED)
     if len(keys) < MAX_INDEXED:
         sql = f"{_SUMMARY} WHERE {where} AND t.key = ${len(values) + 1}"

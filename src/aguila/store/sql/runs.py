@@ -228,15 +228,10 @@ def put_contents(tx: Tx, thread: int, contents: Contents) -> int:
 
 def log_rows(thread: int, batch: Batch, rows: Sequence[LogRow]) -> tuple[list[tuple[Any, ...]], Contents, int]:
     """Return the rows of the log for a batch, the events that are contents, and the bytes of the rows."""
-    if len(rows) == 1 and len(rows[0][1]) <= HUGE:
-        lines = rows[0][1]
-        return [(reads.log_place(thread, batch.last), batch.first, batch.at, batch.token, None, lines)], {}, len(lines)
     found: list[tuple[Any, ...]] = []
     contents: Contents = {}
     last = batch.first - 1
     for count, lines in rows:
-        if not count:
-            continue
         digest = None
         if count == 1 and len(lines) > HUGE:
             digest = hash_content(lines)
