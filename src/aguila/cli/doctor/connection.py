@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import re
 import socket
 import ssl
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 PATIENCE: Final = 30.0
 """Seconds for a connection, and for an answer."""
 _DEFAULT_PORTS: Final = {"http": ":80", "https": ":443"}
+_STATUS: Final = re.compile(rb"HTTP/1\.[01] (\d{3})\b")
 MAX_ERROR: Final = 64 * 1024
 """Bytes of an error that are read."""
 
@@ -53,7 +55,7 @@ class Connection:
     def announce(self, path: str, size: int) -> tuple[int, bytes]:
         """Announce a body of this size, and do not send it; return the status and the body of the response.
 
-        A server or proxy that accepts the size answers with 100. Raises ``OSError``.
+        A server or proxy that accepts the size answers with 100. Raises ``OSError``, ``HTTPException``.
         """
         announced = {"Content-Type": "application/octet-stream", "Content-Length": str(size), "Expect": "100-continue"}
         with closing(self._connect(PATIENCE)) as connection:
@@ -62,9 +64,13 @@ class Connection:
                 connection.putheader(name, value)
             connection.endheaders()
             with connection.sock.makefile("rb") as response:
-                status = int(response.readline(1000).split()[1])
-                length = int(http.client.parse_headers(response).get("content-length", "0"))
-                return status, response.read(min(length, MAX_ERROR))
+                line = response.readline(1000)
+                found = _STATUS.match(line)
+                if found is None:
+                    raise http.client.BadStatusLine(repr(line))
+                length = http.client.parse_headers(response).get("content-length", "")
+                size = int(length) if length.isdecimal() and len(length) < 10 else 0
+                return int(found[1]), response.read(min(size, MAX_ERROR))
 
     def negotiate(self) -> str | None:
         """Return the protocol that a TLS server chooses for a browser, such as ``h2``. Raises ``OSError``."""

@@ -21,6 +21,8 @@ from aguila.server.http.probe import Probe
 
 _FOREIGN: Final = "https://doctor.invalid"
 """The origin of a page that no server lists, unless it lists all."""
+_MAX_SILENCE: Final = 3600.0
+"""Seconds for which a silent stream is followed at most."""
 _MAX_SKEW: Final = 5.0
 """Seconds by which clocks may differ."""
 _FAILURES: Final = (OSError, HTTPException)
@@ -40,15 +42,18 @@ class _ProbeEvent(msgspec.Struct):
 class _ProbeStream:
     """A response to ``GET /probe``: its events, with the times of their arrival on the monotonic clock."""
 
-    def __init__(self, response: HTTPResponse) -> None:
+    def __init__(self, response: HTTPResponse, *, silence: float = 0.0) -> None:
         self._response = response
         self._parser = SSEParser()
         self._frames: list[Frame] = []
         self.opened = self.arrived = time.monotonic()
+        self._until = self.opened + PATIENCE + silence
 
     def next(self) -> Probe | None:
-        """Return the next event; None if the stream has ended or broken off."""
+        """Return the next event; None if the stream has ended or broken off, or sends something else for too long."""
         while not self._frames:
+            if self.arrived > self._until:
+                return None
             try:
                 data = self._response.read1(1 << 16)
             except _FAILURES:
@@ -81,7 +86,7 @@ def check_way(server: Connection, origin: str | None) -> Iterator[Check]:
         yield from _check_silence(server, seen)
     except _Failed as failed:
         yield failed.check
-    except (DecodeError, msgspec.DecodeError) as error:
+    except (DecodeError, msgspec.DecodeError, ValueError) as error:  # ValueError: the URL that it names is none
         fix = "use the same version of Aguila here and there, and look for what changes responses on the way"
         yield Check(name="server", text=f"{server.url}/probe sent something else than expected: {error}", fix=fix)
     except _FAILURES as error:
@@ -278,8 +283,9 @@ def _check_http2(server: Connection) -> Check:
 
 def _check_silence(server: Connection, seen: Probe) -> Iterator[Check]:
     """Follow a stream that is silent between two events, until the server sends a heartbeat."""
-    with _open(server, path="/probe?silence=true", silence=seen.heartbeat) as response:
-        stream = _ProbeStream(response)
+    silence = min(max(0.0, seen.heartbeat), _MAX_SILENCE)
+    with _open(server, path="/probe?silence=true", silence=silence) as response:
+        stream = _ProbeStream(response, silence=silence)
         first = stream.next()
         first_arrived = stream.arrived
         second = None if first is None else stream.next()

@@ -11,9 +11,13 @@ from aguila.testing.plurals import counted
 
 def as_text(check: Check) -> str:
     """Format one line for what was seen, and one for its fix."""
-    if check.fix is None:
-        return escape_controls(f"ok: {check.name}: {check.text}")
-    return escape_controls(f"finding: {check.name}: {check.text}\n  fix: {check.fix}")
+    text = f"{check.name}: {_on_one_line(check.text)}"
+    return f"ok: {text}" if check.fix is None else f"finding: {text}\n  fix: {_on_one_line(check.fix)}"
+
+
+def _on_one_line(text: str) -> str:
+    """Escape what a server has said, so that it cannot forge a line."""
+    return escape_controls(text.replace("\n", "\\n"))
 
 
 def as_json(check: Check) -> str:
