@@ -237,7 +237,7 @@ def encode_segments(segments: Iterable[str]) -> str:
 def path_segments(scope: Scope) -> list[str]:
     """Split the path below the mount, then decode its segments: an id may contain a slash.
 
-    Trailing slashes are ignored. Raises ``NotFound`` for a path that is not UTF-8.
+    Trailing slashes are ignored. Raises ``NotFound`` for a path that is not UTF-8, or has NUL: no stored id has.
     """
     raw: bytes | None = scope.get("raw_path")
     path: str = scope["path"]
@@ -249,9 +249,11 @@ def path_segments(scope: Scope) -> list[str]:
         pieces = pieces[root.count("/") :]
     while pieces and pieces[-1] == "":
         pieces.pop()
-    if raw is None:
-        return pieces
-    try:
-        return [unquote(piece, errors="strict") for piece in pieces]
-    except UnicodeDecodeError:
-        raise NotFound("the path is not UTF-8") from None
+    if raw is not None:
+        try:
+            pieces = [unquote(piece, errors="strict") for piece in pieces]
+        except UnicodeDecodeError:
+            raise NotFound("the path is not UTF-8") from None
+    if any("\0" in piece for piece in pieces):
+        raise NotFound("the path has NUL, which no id has")
+    return pieces

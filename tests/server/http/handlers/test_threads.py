@@ -18,7 +18,7 @@ from waiting import wait_until
 from aguila import App
 from aguila.codec import decode, encode
 from aguila.errors import StoreUnavailable
-from aguila.server import Limits, Quota, Request, Sends, Timing
+from aguila.server import Limits, Principal, Quota, Request, Sends, Timing
 from aguila.server.runs import maintenance
 from aguila.store import MemoryStore, Retention, ThreadFilter, ThreadPage
 from aguila.stream import Lineage
@@ -578,3 +578,21 @@ def test_a_lone_surrogate_is_refused_before_anything_is_stored(store: Any, body:
         assert (refused.status_code, refused.json()["error"]["path"]) == (422, path)
         assert describe(server, 0, {"metadata": {"a": "\U0001f600"}}).json()["metadata"] == {"a": "\U0001f600"}
         assert server.client.delete("/threads/t0").status_code < 300
+
+
+@pytest.mark.postgres
+def test_ids_with_nul_do_not_exist(store: Any) -> None:
+    """PostgreSQL cannot compare them with others: changes of such threads failed (500)."""
+    paths = [
+        ("GET", "/threads/%00"),
+        ("PATCH", "/threads/%00"),
+        ("DELETE", "/threads/%00"),
+        ("DELETE", "/files/%00"),
+        ("POST", "/threads/t/runs/%00/cancel"),
+        ("POST", "/admin/scopes/%00/threads/t/runs/r/cancel"),
+    ]
+    hook = lambda _: Principal(scope="ops", rights={"admin"})  # noqa: E731
+    with serving(App(lambda _: "done", store=store, authenticate=hook)) as server:
+        for method, path in paths:
+            response = server.client.request(method, path, json={"title": "x"} if method == "PATCH" else None)
+            assert (path, response.status_code, response.json()["error"]["code"]) == (path, 404, "not_found")
