@@ -86,11 +86,11 @@ def check_way(server: Connection, origin: str | None) -> Iterator[Check]:
         yield from _check_silence(server, seen)
     except _Failed as failed:
         yield failed.check
+    except _FAILURES as error:  # first: a certificate that is refused is a ValueError, too
+        yield _explain_failure(server, error)
     except (DecodeError, msgspec.DecodeError, ValueError) as error:  # ValueError: the URL that it names is none
         fix = "use the same version of Aguila here and there, and look for what changes responses on the way"
         yield Check(name="server", text=f"{server.url}/probe sent something else than expected: {error}", fix=fix)
-    except _FAILURES as error:
-        yield _explain_failure(server, error)
 
 
 def _open(
