@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from aguila.codec import decode_event, encode
-from aguila.codec.notices import Warn, ignore_notice
+from aguila.codec.notices import Notice, Warn, ignore_notice
 from aguila.errors import CursorExpired, NotFound
 from aguila.offload import LARGE, is_large, offload
 from aguila.protocol import Event, Message, RunAgentInput, RunStartedEvent
@@ -36,6 +36,8 @@ MAX_REDUCED: Final = 1 << 20
 
 _READ_AT_ONCE: Final = 128
 """How many runs, values or events are read before other tasks may run."""
+_MANY: Final = 2000
+"""A conversation of more messages is loaded in a thread: 50,000 take 100 ms."""
 
 
 class OwnRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -255,8 +257,14 @@ class Thread:
         parent = tree[event.run_id].parent if event.run_id in tree else tree.find_parent(event, inferred)
         await self._load_known()
         view = self._empty if parent is None else await self._view(parent.run_id)
-        self._index.begin(event, parent)
         latest, self._latest = self._latest, None
+        reducer = latest[1] if latest is not None and latest[0] == view.tip else None
+        if reducer is None and len(view.conversation.messages) > _MANY:
+            notices: list[Notice] = []  # the thread must not call ``warn``
+            reducer = await offload(Reducer.from_conversation, view.conversation, warn=notices.append)
+            for notice in notices:
+                self._warn(notice)
+        self._index.begin(event, parent)
         return RunReducer(
             view,
             event,
@@ -265,7 +273,7 @@ class Thread:
             self._unknown_history,
             is_cut=inferred is not None,
             warn=self._warn,
-            reducer=latest[1] if latest is not None and latest[0] == view.tip else None,
+            reducer=reducer,
         )
 
     async def _close(self, reading: _Reading) -> tuple[Turn, StoredTurn | None]:
@@ -325,12 +333,14 @@ class Thread:
         if not turns:
             return
         await self._load([digest for turn in turns for digest in (*turn.known, *turn.front_end_calls.values())])
-        self._unloaded = self._unloaded[len(turns) :]
         known = self._index.known
         for turn in turns:
-            for digest in turn.known:
+            for count, digest in enumerate(turn.known, 1):
                 known.add(self._values[digest])
+                if count % _READ_AT_ONCE == 0:
+                    await asyncio.sleep(0)
             known.front_end_calls.update({one: self._values[digest] for one, digest in turn.front_end_calls.items()})
+        self._unloaded = self._unloaded[len(turns) :]
 
 
 def _decode_event(data: bytes) -> Event | None:
