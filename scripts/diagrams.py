@@ -1,4 +1,4 @@
-"""Draw the tables of aguila.stream into docs/sequences.md, and that of aguila.store.rules into ARCHITECTURE.md.
+"""Draw the tables of aguila.stream into docs/sequences.md, and those of aguila.store.rules into ARCHITECTURE.md.
 
 They stand between the diagram markers of each document.
 
@@ -12,7 +12,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from aguila.store.rules import BEGIN_REFUSALS
+from aguila.store.rules import BEGIN_REFUSALS, INTERRUPT_TABLE, LEASE_TABLE
+from aguila.store.rules import RUN_TABLE as STORED_RUN_TABLE
 from aguila.stream.chunks import CHUNK_KINDS, ENDS_EVERY_LANE, ENDS_NAMED_LANE, ENDS_OWN_LANE
 from aguila.stream.verification.rules import (
     ITEMS,
@@ -128,12 +129,30 @@ def section() -> str:
     return "\n\n".join(parts)
 
 
+def state_diagram(start: str | None, table: Mapping[str, Mapping[str, str]]) -> str:
+    lines = ["```mermaid", "stateDiagram-v2"]
+    if start is not None:
+        lines.append(f"    [*] --> {start}")
+    for state, row in table.items():
+        lines += [f"    {state} --> {target}: {action}" for action, target in row.items()]
+    return "\n".join([*lines, "```"])
+
+
 def store_section() -> str:
     refusals = ["| | a run is refused with, in this order |", "|---|---|"]
     for place, text in enumerate(BEGIN_REFUSALS, 1):
         error, _, reason = text.partition(": ")
         refusals.append(f"| {place} | `{error}`: {reason} |")
-    return "\n".join(refusals)
+    parts = [
+        "A run as the store sees it:",
+        state_diagram("absent", STORED_RUN_TABLE),
+        "A lease:",
+        state_diagram("valid", LEASE_TABLE),
+        "An interrupt:",
+        state_diagram("open", INTERRUPT_TABLE),
+        "\n".join(refusals),
+    ]
+    return "\n\n".join(parts)
 
 
 DOCUMENTS: Mapping[Path, Callable[[], str]] = {

@@ -1,4 +1,4 @@
-"""What may be written: the order of refusals, and the plans."""
+"""What may be written: the tables of states, the order of refusals, and the plans."""
 
 from __future__ import annotations
 
@@ -54,6 +54,11 @@ MENDED: list[tuple[str, Mapping[str, object]]] = [
 
 RUN = RunHead(run_id="r1", epoch=1, token=EARLIER.token, last=2, lease_until=30.0, lease_seconds=30.0)
 LEASE = replace(NEW, run_id="r1", token=EARLIER.token).lease
+
+
+@pytest.mark.parametrize("table", [rules.RUN_TABLE, rules.LEASE_TABLE, rules.INTERRUPT_TABLE])
+def test_every_action_leads_to_a_state_of_its_table(table: Mapping[str, Mapping[str, str]]):
+    assert all(target in table for row in table.values() for target in row.values())
 
 
 def test_the_first_reason_that_applies_is_raised():

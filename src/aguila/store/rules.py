@@ -1,4 +1,4 @@
-"""What may be written to a thread, as pure functions: ARCHITECTURE.md draws the states of runs, leases and interrupts.
+"""What may be written to a thread: the states of a run, its lease and an interrupt, as tables and pure functions.
 
 Two rules hold for this file. Everything that decides whether a write is allowed lives here. Nothing here reads a
 database: a store loads a *head* (what the thread is like now), calls a function, and writes the *plan* that it returns,
@@ -9,12 +9,15 @@ in one transaction or by compare-and-set. A refusal is raised before anything is
     take_over(run, owner=..., seconds=..., ...)    -> TakePlan | None
     answer_cancel(run, message)                    -> CancelRequest | None
     check_delete(running)
+
+``scripts/diagrams.py`` draws the tables into ARCHITECTURE.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from enum import StrEnum
 from typing import Final
 
 import msgspec
@@ -42,6 +45,109 @@ from aguila.store.records import (
     ThreadUpdate,
     Usage,
 )
+
+# States
+
+
+class RunState(StrEnum):
+    """Whether a run exists, and who may write to it."""
+
+    ABSENT = "absent"
+    WAITING = "waiting"  # open, without an owner
+    OWNED = "owned"  # open; its owner holds the lease
+    LOST = "lost"  # open; the lease has expired, or the owner is dead
+    CLOSED = "closed"
+
+
+class RunAction(StrEnum):
+    """What changes the state of a run."""
+
+    BEGIN = "begin"
+    BEGIN_UNOWNED = "begin without an owner"
+    WRITE = "write"
+    END = "write with end"
+    TAKE_OVER = "take_over"
+    TAKE_OVER_ONLY = "take_over(only=run)"
+    TIME_OR_DEATH = "the lease expires, or the owner dies"
+
+
+RUN_TABLE: Final[Mapping[RunState, Mapping[RunAction, RunState]]] = {
+    RunState.ABSENT: {
+        RunAction.BEGIN: RunState.OWNED,
+        RunAction.BEGIN_UNOWNED: RunState.WAITING,
+    },
+    RunState.WAITING: {
+        RunAction.TAKE_OVER_ONLY: RunState.OWNED,
+        RunAction.TIME_OR_DEATH: RunState.LOST,
+    },
+    RunState.OWNED: {
+        RunAction.WRITE: RunState.OWNED,
+        RunAction.END: RunState.CLOSED,
+        RunAction.TIME_OR_DEATH: RunState.LOST,
+    },
+    RunState.LOST: {
+        RunAction.WRITE: RunState.OWNED,  # the owner was only slow: nobody has taken the run over
+        RunAction.END: RunState.CLOSED,
+        RunAction.TAKE_OVER: RunState.OWNED,
+        RunAction.TAKE_OVER_ONLY: RunState.OWNED,
+    },
+    RunState.CLOSED: {},
+}
+"""An action that is not in the row of a state is refused, or has no effect."""
+
+
+class LeaseState(StrEnum):
+    """Whether the holder of a lease may write."""
+
+    VALID = "valid"
+    EXPIRED = "expired"  # may be taken over, and may still be used
+    STALE = "stale"  # never valid again
+
+
+class LeaseEvent(StrEnum):
+    """What changes the state of a lease."""
+
+    TIME = "its length has passed"
+    RENEWED = "write with events or lease_seconds"
+    TAKEN = "take_over"
+    ENDED = "the run ends"
+
+
+LEASE_TABLE: Final[Mapping[LeaseState, Mapping[LeaseEvent, LeaseState]]] = {
+    LeaseState.VALID: {
+        LeaseEvent.TIME: LeaseState.EXPIRED,
+        LeaseEvent.RENEWED: LeaseState.VALID,
+        LeaseEvent.TAKEN: LeaseState.STALE,  # only if the owner is known to be dead
+        LeaseEvent.ENDED: LeaseState.STALE,
+    },
+    LeaseState.EXPIRED: {
+        LeaseEvent.RENEWED: LeaseState.VALID,
+        LeaseEvent.TAKEN: LeaseState.STALE,
+        LeaseEvent.ENDED: LeaseState.STALE,
+    },
+    LeaseState.STALE: {},
+}
+
+
+class InterruptAction(StrEnum):
+    """What changes the status of an interrupt."""
+
+    CLAIM = "begin(claims)"
+    SETTLE = "write(settles)"
+    REOPEN = "the claiming run ends"
+    RAISE = "write(end) raises the id"
+
+
+INTERRUPT_TABLE: Final[Mapping[InterruptStatus, Mapping[InterruptAction, InterruptStatus]]] = {
+    "open": {InterruptAction.CLAIM: "claimed", InterruptAction.RAISE: "open"},
+    "claimed": {
+        InterruptAction.SETTLE: "settled",
+        InterruptAction.REOPEN: "open",
+        InterruptAction.RAISE: "open",
+    },
+    "settled": {InterruptAction.SETTLE: "settled", InterruptAction.RAISE: "open"},  # settling may be repeated
+}
+"""Only the run that claimed an interrupt may settle it; a raised id is a new interrupt, the newest of its thread."""
 
 # Begin
 
