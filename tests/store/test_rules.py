@@ -2,14 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from itertools import product
 
 import msgspec
 import pytest
 
-from aguila.errors import InterruptTaken, StaleLease, StoreError
-from aguila.store import UNOWNED, Effect, NewRun, Quotas, RunChange, RunEnd, RunRecord, Usage, rules
-from aguila.store.rules import Head, RunHead
+from aguila.errors import InterruptTaken, NotFound, StaleLease, StoreError
+from aguila.store import (
+    UNOWNED,
+    Effect,
+    Lease,
+    MemoryStore,
+    NewRun,
+    Quotas,
+    RunChange,
+    RunEnd,
+    RunKey,
+    RunRecord,
+    Store,
+    Usage,
+    rules,
+)
+from aguila.store.rules import Head, InterruptAction, RunAction, RunHead, RunState
+from aguila.testing.store_contract.support import (
+    LEASE as SECONDS,
+)
+from aguila.testing.store_contract.support import (
+    Clock,
+    append,
+    complete,
+    finish,
+    lines,
+    run_of,
+    settle,
+    start,
+    statuses,
+)
 
 replace = msgspec.structs.replace
 
@@ -54,6 +84,97 @@ MENDED: list[tuple[str, Mapping[str, object]]] = [
 
 RUN = RunHead(run_id="r1", epoch=1, token=EARLIER.token, last=2, lease_until=30.0, lease_seconds=30.0)
 LEASE = replace(NEW, run_id="r1", token=EARLIER.token).lease
+
+
+@asynccontextmanager
+async def open_store(clock: Clock) -> AsyncIterator[Store]:
+    async with MemoryStore(clock=clock, monotonic=clock.monotonic) as store:
+        yield store
+
+
+async def bring_to(state: RunState, store: Store, clock: Clock) -> Lease:
+    """Bring the run ``r`` to a state; return its lease, or one of an absent run."""
+    if state is RunState.ABSENT:
+        return Lease(scope="a", thread_id="t", run_id="r", epoch=1, owner="o", token="none")
+    lease = await start(store, owner=UNOWNED if state is RunState.WAITING else "o")
+    if state is RunState.LOST:
+        clock.now += SECONDS + 1
+    if state is RunState.CLOSED:
+        await finish(store, lease)
+    return lease
+
+
+async def state_of_run(store: Store, clock: Clock) -> RunState:
+    try:
+        run = await run_of(store)
+    except NotFound:
+        return RunState.ABSENT
+    if not run.is_running:
+        return RunState.CLOSED
+    if run.lease_until <= clock.monotonic():
+        return RunState.LOST
+    return RunState.WAITING if run.owner == UNOWNED else RunState.OWNED
+
+
+async def act_on_run(action: RunAction, store: Store, clock: Clock, lease: Lease) -> None:
+    match action:
+        case RunAction.BEGIN:
+            await start(store, owner="p")
+        case RunAction.BEGIN_UNOWNED:
+            await start(store, owner=UNOWNED)
+        case RunAction.WRITE:
+            await append(store, lease, lines(1))
+        case RunAction.END:
+            await finish(store, lease)
+        case RunAction.TAKE_OVER:
+            await store.take_over("q", SECONDS)
+        case RunAction.TAKE_OVER_ONLY:
+            await store.take_over("q", SECONDS, only=RunKey("a", "t", "r"))
+        case RunAction.TIME_OR_DEATH:
+            clock.now += SECONDS + 1
+
+
+WRITES_OF_NOBODY = [(RunState.WAITING, RunAction.WRITE), (RunState.WAITING, RunAction.END)]
+"""Of a run without an owner: no process has its lease."""
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("state", "action"), [pair for pair in product(RunState, RunAction) if pair not in WRITES_OF_NOBODY]
+)
+async def test_a_run_changes_its_state_as_its_table_says(state: RunState, action: RunAction) -> None:
+    clock = Clock()
+    async with open_store(clock) as store:
+        lease = await bring_to(state, store, clock)
+        assert await state_of_run(store, clock) is state
+        with suppress(StoreError):
+            await act_on_run(action, store, clock, lease)
+        assert await state_of_run(store, clock) is rules.RUN_TABLE[state].get(action, state)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("action", InterruptAction)
+@pytest.mark.parametrize("status", rules.INTERRUPT_TABLE)
+async def test_an_interrupt_changes_its_status_as_its_table_says(status: str, action: InterruptAction) -> None:
+    async with open_store(Clock()) as store:
+        await complete(store, "t", "asking", "i")
+        lease = await start(store, "t", "answering", claims=[] if status == "open" else ["i"])
+        if status == "settled":
+            await settle(store, lease, "i")
+        assert await statuses(store) == {"i": status}
+        with suppress(StoreError):
+            match action:
+                case InterruptAction.CLAIM:
+                    if status == "open":
+                        await finish(store, lease)
+                    await start(store, "t", "another", claims=["i"])
+                case InterruptAction.SETTLE:
+                    await settle(store, lease, "i")
+                case InterruptAction.REOPEN:
+                    await finish(store, lease)
+                case InterruptAction.RAISE:
+                    await finish(store, lease, "i")
+        assert await statuses(store) == {"i": rules.INTERRUPT_TABLE[status].get(action, status)}
 
 
 @pytest.mark.parametrize("table", [rules.RUN_TABLE, rules.LEASE_TABLE, rules.INTERRUPT_TABLE])
