@@ -5,6 +5,7 @@ A piece of a few events or contents is in memory at a time, so that a thread of 
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Iterable, Iterator
 
@@ -53,6 +54,7 @@ async def export_scope(reader: StoreReader, scope: str) -> AsyncGenerator[bytes]
             async for piece in _export_file(reader, file, is_outside=True):
                 yield piece
     for _, thread_id in keys:
+        await asyncio.sleep(0)  # a store in memory never waits: other tasks run between two threads
         async for piece in export_thread(reader, scope, thread_id):
             yield piece
 
