@@ -21,7 +21,7 @@ DOCUMENTS = [ROOT / "README.md", *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.g
 BLOCK = re.compile(r"^( *)```python\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 FRAMEWORK = re.compile(
     r"^from (?:aguila\.frameworks import (?!from_events|upstream)"
-    r"|(?:app|before|ag_ui_langgraph|agent_framework|langgraph_sdk)\b)",
+    r"|(?:app|before|ag_ui_langgraph|agent_framework|langgraph_sdk|opentelemetry\.exporter)\b)",
     re.MULTILINE,
 )
 FUNCTION = re.compile(r"^( *)(async )?def (\w+)\(([\w, ]+)\)", re.MULTILINE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 from serving import REPOSITORY, serving
+from stores.demo_store import aguila
 
 from aguila import App, Client, Run
 from aguila.testing import ClientMaker, sync_client_for
@@ -86,6 +88,24 @@ def test_the_snippets_of_the_page_run(page: str) -> None:
             compile(block, page, "exec")
         else:
             exec(compile(block, page, "exec"), {})
+
+
+def test_the_data_of_a_user_are_exported_and_erased(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def agent(run: Run) -> str:
+        return "Hello."
+
+    app = App(agent, store="aguila.db", authenticate=lambda request: "user-7")
+    with sync_client_for(app) as client:
+        client.thread("t1").run("Hi").result()
+    text = (REPOSITORY / "docs/how-to/export-and-erase-data.md").read_text()
+    (commands, _) = re.findall(r"^```sh\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    for line in commands.splitlines():
+        done = aguila(*shlex.split(line, comments=True)[1:])
+        assert done.exit_code == 0, done.output
+    assert '"t1"' in (tmp_path / "user-7.jsonl").read_text()
+    assert "user-7" not in aguila("scopes", "list").stdout
 
 
 def test_a_session_cookie_authenticates(load: Load, agui_client: ClientMaker) -> None:

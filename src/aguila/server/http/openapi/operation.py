@@ -33,7 +33,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One handler: its parameters, its body and its successful responses. Every other response is an error."""
+    """One handler: its parameters, its body and its responses. Every response that is not listed is an error."""
 
     summary: str
     answers: Mapping[int, Answer]

@@ -10,6 +10,7 @@ from aguila.server.http import admin_routes, data_routes, file_routes, inspect_r
 from aguila.server.http import routes as app_routes
 from aguila.server.http.openapi.documents import (
     AgentList,
+    ErrorDocument,
     IdleThread,
     OpenRuns,
     RunCheck,
@@ -56,6 +57,7 @@ CURSOR: Final = {
         is_header=True,
     ),
 }
+_BUSY: Final = {409: json_answer(ErrorDocument, "Refused: a run is in progress (`thread_busy`)")}
 _FOLLOWED: Final = {
     **CURSOR,
     "compact": flag("Merge the events of each ended run"),
@@ -120,7 +122,9 @@ OPERATIONS: Final[Operations] = {
     thread_routes.update_thread: _json(
         "Change title, archived flag or metadata of a thread", ThreadDocument, body={JSON: ThreadChange}
     ),
-    thread_routes.delete_thread: Operation(summary="Delete a thread with its log and its files", answers=NO_CONTENT),
+    thread_routes.delete_thread: Operation(
+        summary="Delete a thread with its log and its files", answers={**NO_CONTENT, **_BUSY}
+    ),
     thread_routes.stream_thread_events: Operation(
         summary="Follow a thread: its log after a cursor, then the run in progress",
         answers={200: EVENTS},
@@ -172,6 +176,8 @@ OPERATIONS: Final[Operations] = {
     ),
     admin_routes.list_usage: _json("Count what each scope stores", ScopeList, parameters={"scope": _SCOPE}),
     admin_routes.cancel_run_of_scope: Operation(summary="Cancel a run of any scope", answers=_CANCELLED),
-    data_routes.delete_data: Operation(summary="Delete everything that the caller has stored", answers=NO_CONTENT),
+    data_routes.delete_data: Operation(
+        summary="Delete everything that the caller has stored", answers={**NO_CONTENT, **_BUSY}
+    ),
 }
 """What is said about each handler of the table of routes."""
