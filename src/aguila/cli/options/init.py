@@ -23,7 +23,7 @@ def init(
 
     with reports_errors("init"):
         written = write_project(directory)
-    typer.echo(f"Wrote {', '.join(path.name for path in written)}. Now run:\n")
+    typer.echo(f"Wrote {', '.join(path.name for path in written)}. Now run, in this environment:\n")
     steps = ["pip install -e '.[test]'", "pytest", "aguila serve agent --open"]
     if directory.resolve() != Path.cwd():
         steps.insert(0, f"cd {shlex.quote(str(directory))}")
