@@ -60,7 +60,7 @@ check-style:
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/generate_proto.py --check
-	$(BIN)/python scripts/diagrams.py --check
+	$(BIN)/python scripts/state_tables.py --check
 	$(BIN)/python scripts/dialect_table.py --check
 	$(BIN)/python scripts/reference.py --check
 	$(BIN)/python scripts/rules_document.py --check

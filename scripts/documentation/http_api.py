@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
+
+from reference import PAGE_OF
 
 from aguila import App
 from aguila.server import Metrics
 
 _INTRODUCTION = """\
-# Routes
+# All routes
 
 Every route of an `App`, from its OpenAPI document: `GET /openapi.json`, or `App.openapi()`. With several agents, each
-route also exists below `/agents/{name}`. [The HTTP interface](../http.md) explains them,
-[Error codes](../errors.md)
-the refusals. The types named here are [at the end](#bodies) or among [those of the protocol](index.md).
+route also exists below `/agents/{name}`. [Call the server over HTTP](../http.md) explains them. A status that is not
+listed is a refusal with an [error code](../errors.md).
 """
+_ORDER: Final = ("/admin", "/copilotkit")
+"""The routes that come last."""
+
+_PROTOCOL: Final = {**PAGE_OF, "Event": "events"}
+"""Type of the protocol -> its page."""
 
 
 def http_page() -> str:
@@ -23,7 +29,7 @@ def http_page() -> str:
     document = app.openapi()
     lines = [_INTRODUCTION]
     paths = [path for path in document["paths"] if not path.startswith("/agents/")]
-    for path in sorted(paths, key=lambda path: path.startswith(("/admin", "/copilotkit"))):
+    for path in sorted(paths, key=lambda path: [path.startswith(one) for one in reversed(_ORDER)]):
         for method, operation in document["paths"][path].items():
             lines += [f"## {method.upper()} {path}", "", f"{operation['summary']}.", ""]
             lines += _parameters(operation.get("parameters", []))
@@ -38,7 +44,7 @@ def http_page() -> str:
     lines += ["## Bodies", ""]
     schemas = document["components"]["schemas"]
     for name, schema in schemas.items():
-        if "additionalProperties" in schema and schema["additionalProperties"] is False:
+        if name not in _PROTOCOL:
             lines += [
                 f"### {name}",
                 "",
@@ -73,7 +79,9 @@ def _content(content: dict[str, Any]) -> str:
 
 def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
-        return f"`{schema['$ref'].rpartition('/')[2]}`"
+        name = schema["$ref"].rpartition("/")[2]
+        page = f"{_PROTOCOL[name]}.md" if name in _PROTOCOL else ""
+        return f"[`{name}`]({page}{'' if name == 'Event' else f'#{name.lower()}'})"
     if "anyOf" in schema:
         return " or ".join(_type(one) for one in schema["anyOf"])
     if "enum" in schema or "const" in schema:

@@ -60,12 +60,6 @@ def test_a_broken_link_and_a_foreign_script_are_found(
     assert broken_links(tmp_path) == ([] if finding is None else [finding])
 
 
-def test_a_diagram_is_shown_as_text(site: Path) -> None:
-    page = (site / "sequences" / "index.html").read_text()
-    assert "stateDiagram-v2" in page
-    assert not re.search(r'class="mermaid"', page)
-
-
 def test_llms_txt_lists_the_markdown_of_every_page(site: Path) -> None:
     listed = re.findall(r"\]\((.+?)\)", (site / "llms.txt").read_text())
     full = (site / "llms-full.txt").read_text()

@@ -10,7 +10,7 @@ in one transaction or by compare-and-set. A refusal is raised before anything is
     answer_cancel(run, message)                    -> CancelRequest | None
     check_delete(running)
 
-``scripts/diagrams.py`` draws the tables into ARCHITECTURE.md.
+``scripts/state_tables.py`` writes the tables into ARCHITECTURE.md.
 """
 
 from __future__ import annotations

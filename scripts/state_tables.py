@@ -1,9 +1,9 @@
-"""Draw the tables of aguila.stream into docs/sequences.md, and those of aguila.store.rules into ARCHITECTURE.md.
+"""Write the tables of aguila.stream into docs/sequences.md, and those of aguila.store.rules into ARCHITECTURE.md.
 
-They stand between the diagram markers of each document.
+They stand between the markers of each document.
 
-python scripts/diagrams.py           write the diagrams
-python scripts/diagrams.py --check   check that they are current (exit 1 if not)
+python scripts/state_tables.py           write the tables
+python scripts/state_tables.py --check   check that they are current (exit 1 if not)
 """
 
 from __future__ import annotations
@@ -27,20 +27,18 @@ from aguila.stream.verification.rules import (
 )
 
 ROOT = Path(__file__).parents[1]
-BEGIN, END = "<!-- diagrams:begin -->", "<!-- diagrams:end -->"
+BEGIN, END = "<!-- tables:begin -->", "<!-- tables:end -->"
 
 
 def label(event_class: type) -> str:
     return "any other event" if event_class is OtherEvent else wire_name(event_class)
 
 
-def run_diagram() -> str:
-    lines = ["```mermaid", "stateDiagram-v2", f"    [*] --> {RunState.NEW}"]
+def run_table() -> str:
+    lines = ["| run is | event | run becomes |", "|---|---|---|"]
     for state, row in RUN_TABLE.items():
-        for event_class, cell in row.items():
-            if isinstance(cell, RunState):
-                lines.append(f"    {state} --> {cell}: {label(event_class)}")
-    return "\n".join([*lines, "```"])
+        lines += [f"| {state} | {label(cls)} | {cell} |" for cls, cell in row.items() if isinstance(cell, RunState)]
+    return "\n".join(lines)
 
 
 def run_refusals() -> str:
@@ -54,20 +52,12 @@ def run_refusals() -> str:
     return "\n".join(lines)
 
 
-def item_diagram() -> str:
-    lines = ["```mermaid", "stateDiagram-v2"]
+def item_table() -> str:
+    lines = ["| item | opens | continues | closes |", "|---|---|---|---|"]
     for item in ITEMS:
-        name = item.noun.replace(" ", "_")
-        lines.append(f'    state "{item.noun}" as {name} {{')
-        lines.append(f'        state "open" as {name}_open')
-        lines.append(f'        state "closed" as {name}_closed')
-        lines.append(f"        [*] --> {name}_open: {wire_name(item.opener)}")
-        lines += [f"        {name}_open --> {name}_open: {wire_name(cls)}" for cls in item.content]
-        lines += [f"        {name}_open --> {name}_closed: {wire_name(cls)}" for cls in item.closers]
-        if item.reopen is None:
-            lines.append(f"        {name}_closed --> {name}_open: {wire_name(item.opener)}")
-        lines.append("    }")
-    return "\n".join([*lines, "```"])
+        kinds = ([item.opener], item.content, item.closers)
+        lines.append(f"| {item.noun} | {' | '.join(', '.join(map(wire_name, found)) for found in kinds)} |")
+    return "\n".join(lines)
 
 
 def identified_by(item: Item) -> str:
@@ -112,12 +102,13 @@ def producer_rule_table() -> str:
 def section() -> str:
     parts = [
         "## Runs",
-        run_diagram(),
+        "A run begins as new.",
+        run_table(),
         run_refusals(),
         "## Items within a run",
         "Items of all kinds may overlap. RUN_ERROR ends all of them. Before RUN_FINISHED each must be closed; a writer"
         " closes them in the order of this table.",
-        item_diagram(),
+        item_table(),
         item_refusals(),
         "## Chunks",
         "One lane per owner, at most one chunked item per lane. An event that is in no row ends no item.",
@@ -129,13 +120,11 @@ def section() -> str:
     return "\n\n".join(parts)
 
 
-def state_diagram(start: str | None, table: Mapping[str, Mapping[str, str]]) -> str:
-    lines = ["```mermaid", "stateDiagram-v2"]
-    if start is not None:
-        lines.append(f"    [*] --> {start}")
+def state_table(noun: str, table: Mapping[str, Mapping[str, str]]) -> str:
+    lines = [f"| {noun} is | what happens | becomes |", "|---|---|---|"]
     for state, row in table.items():
-        lines += [f"    {state} --> {target}: {action}" for action, target in row.items()]
-    return "\n".join([*lines, "```"])
+        lines += [f"| {state} | {action} | {target} |" for action, target in row.items()]
+    return "\n".join(lines)
 
 
 def store_section() -> str:
@@ -145,11 +134,11 @@ def store_section() -> str:
         refusals.append(f"| {place} | `{error}`: {reason} |")
     parts = [
         "A run as the store sees it:",
-        state_diagram("absent", STORED_RUN_TABLE),
-        "A lease:",
-        state_diagram("valid", LEASE_TABLE),
-        "An interrupt:",
-        state_diagram("open", INTERRUPT_TABLE),
+        state_table("run", STORED_RUN_TABLE),
+        "A lease, which begins as valid:",
+        state_table("lease", LEASE_TABLE),
+        "An interrupt, which begins as open:",
+        state_table("interrupt", INTERRUPT_TABLE),
         "\n".join(refusals),
     ]
     return "\n\n".join(parts)
@@ -161,8 +150,8 @@ DOCUMENTS: Mapping[Path, Callable[[], str]] = {
 }
 
 
-def drawn_into(path: Path, document: str) -> str:
-    """Return a document with the current diagrams between its markers."""
+def written_into(path: Path, document: str) -> str:
+    """Return a document with the current tables between its markers."""
     before, begin, rest = document.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
@@ -174,11 +163,11 @@ def main(arguments: list[str]) -> int:
     status = 0
     for path in DOCUMENTS:
         document = path.read_text("utf-8")
-        current = drawn_into(path, document)
+        current = written_into(path, document)
         if arguments != ["--check"]:
             path.write_text(current, "utf-8")
         elif document != current:
-            print(f"{path.name} is not what the tables say: run python scripts/diagrams.py")
+            print(f"{path.name} is not what the tables say: run python scripts/state_tables.py")
             status = 1
     return status
 

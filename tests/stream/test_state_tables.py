@@ -22,41 +22,41 @@ RULE = re.compile(r'"([A-Z]+-[0-9]+)"')
 
 
 @pytest.fixture(scope="module")
-def diagrams():
-    spec = importlib.util.spec_from_file_location("diagrams", ROOT / "scripts" / "diagrams.py")
+def state_tables():
+    spec = importlib.util.spec_from_file_location("state_tables", ROOT / "scripts" / "state_tables.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
-def test_the_diagrams_are_current(diagrams):
-    for path in diagrams.DOCUMENTS:
+def test_the_tables_are_current(state_tables):
+    for path in state_tables.DOCUMENTS:
         document = path.read_text("utf-8")
-        assert diagrams.drawn_into(path, document) == document, "run python scripts/diagrams.py"
-    assert diagrams.main(["--check"]) == 0
+        assert state_tables.written_into(path, document) == document, "run python scripts/state_tables.py"
+    assert state_tables.main(["--check"]) == 0
 
 
-def test_the_check_notices_a_diagram_that_is_not_what_the_tables_say(diagrams, tmp_path, monkeypatch, capsys):
+def test_the_check_notices_a_table_that_is_not_what_the_tables_say(state_tables, tmp_path, monkeypatch, capsys):
     stale = tmp_path / "sequences.md"
-    stale.write_text(f"top\n{diagrams.BEGIN}\nold\n{diagrams.END}\nbottom\n", "utf-8")
-    monkeypatch.setattr(diagrams, "DOCUMENTS", {stale: diagrams.section})
-    assert diagrams.main(["--check"]) == 1
-    assert "diagrams.py" in capsys.readouterr().out
-    assert diagrams.main([]) == 0
-    assert diagrams.main(["--check"]) == 0
+    stale.write_text(f"top\n{state_tables.BEGIN}\nold\n{state_tables.END}\nbottom\n", "utf-8")
+    monkeypatch.setattr(state_tables, "DOCUMENTS", {stale: state_tables.section})
+    assert state_tables.main(["--check"]) == 1
+    assert "state_tables.py" in capsys.readouterr().out
+    assert state_tables.main([]) == 0
+    assert state_tables.main(["--check"]) == 0
     text = stale.read_text("utf-8")
     assert text.startswith("top\n")
     assert text.endswith("bottom\n")
     assert "old" not in text
 
 
-def test_a_document_without_the_markers_is_an_error(diagrams, tmp_path):
+def test_a_document_without_the_markers_is_an_error(state_tables, tmp_path):
     with pytest.raises(SystemExit, match=r"empty\.md lacks"):
-        diagrams.drawn_into(tmp_path / "empty.md", "nothing here")
+        state_tables.written_into(tmp_path / "empty.md", "nothing here")
 
 
-def test_every_transition_of_the_tables_is_drawn(diagrams):
-    section = diagrams.section()
+def test_every_transition_of_the_tables_is_written(state_tables):
+    section = state_tables.section()
     for item in rules.ITEMS:
         for cls in (item.opener, *item.content, *item.closers):
             assert rules.wire_name(cls) in section
