@@ -23,7 +23,7 @@ FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 RULES: Final = Path(__file__).parents[1] / "docs" / "rules.md"
 
 PAGES: Final[dict[str, tuple[str, str, list[ModuleType]]]] = {
-    "events": ("Events", "What an agent's stream is made of. An event is identified by its `type`.", [events]),
+    "events": ("Event types", "What an agent's stream is made of. An event is identified by its `type`.", [events]),
     "messages": ("Messages", "The history of a thread. A message is identified by its `role`.", [messages]),
     "parts": (
         "Content parts",
@@ -564,7 +564,7 @@ def write_page(page: str) -> str:
 def write_index() -> str:
     """Return the page that lists the others."""
     lines = [
-        "# Reference",
+        "# Protocol types",
         "",
         "Every type of `aguila.protocol`, with its JSON, and the Python of `aguila.chat` and `aguila.codec`.",
         "",

@@ -19,13 +19,13 @@ from aguila.chat import event_content
 
 PAGES: Final[dict[str, tuple[str, str, list[ModuleType]]]] = {
     "chat": (
-        "Chat types",
+        "aguila.chat",
         "Provider-neutral messages and updates (`aguila.chat`), and the functions that convert them to and from AG-UI. "
-        "[chat.md](../chat.md) shows how to use them.",
+        "[Convert chat messages](../chat.md) shows how to use them.",
         [chat, event_content],
     ),
     "codec": (
-        "Codec",
+        "aguila.codec",
         "Functions and classes that read and write the types of `aguila.protocol` as JSON (`aguila.codec`), and those "
         "that read their content (`aguila.protocol`).",
         [codec, protocol],

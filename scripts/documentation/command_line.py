@@ -11,7 +11,7 @@ import typer
 from aguila.cli.commands import commands
 
 _INTRODUCTION = """\
-# Commands
+# All commands and options
 
 Every command and option of `aguila`, as `--help` shows them. [The command line](../cli.md) explains them.
 """

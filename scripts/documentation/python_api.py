@@ -15,7 +15,7 @@ _MODULES: Final = {
     "testing": "Test agents and stores of your own.",
     "stream": "Verify, reduce, compact and write streams of events.",
     "store": "The event log: the contract and its records. [Write a store](../stores.md) shows how.",
-    "errors": "All exceptions. [errors.md](../errors.md) has the codes of a server.",
+    "errors": "All exceptions. [Error codes](../errors.md) has those of a server.",
 }
 
 

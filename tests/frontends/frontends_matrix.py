@@ -60,7 +60,7 @@ CHROMIUM_FLAGS = [
 
 
 INTRODUCTION = """\
-# Front ends
+# CopilotKit, assistant-ui and other front ends
 
 <!-- written by `make frontends`; do not edit -->
 

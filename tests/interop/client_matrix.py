@@ -306,14 +306,14 @@ def page(observed: dict[str, dict[str, Seen]]) -> str:
             cells.append(f"partly ({', '.join(numbers)})" if numbers else "works")
         rows.append(f"| {title} | {' | '.join(cells)} |")
     lines = [
-        "# Client generations",
+        "# Versions of clients that were tried",
         "",
         "<!-- written by `make clients`; do not edit -->",
         "",
         "The generations of `@ag-ui/client` that are in use, over every feature of the demo (`aguila serve`), through",
         "HTTP in Node, without a page. *works* means that the client's messages and state are what the agent sent, and",
         "that it can answer. *partly* means that it works, with the loss that the note names.",
-        "[dialects.md](dialects.md) lists what each generation receives.",
+        "[What older clients receive](dialects.md) lists what each generation receives.",
         "",
         f"| | {' | '.join(observed)} |",
         f"|---|{'---|' * len(observed)}",

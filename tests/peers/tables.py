@@ -149,17 +149,17 @@ def documents(results: Results) -> dict[Any, str]:
 def peers_page(columns: Mapping[Peer, Column], callers: Mapping[Peer, Column]) -> str:
     """Return docs/peers.md, of servers and of clients."""
     lines = [
-        "# Third-party servers and clients",
+        "# Other servers and clients that were tried",
         "",
         "<!-- written by `make peers`; do not edit -->",
         "",
-        "[Clients](#third-party-clients) are below. [frontends.md](frontends.md) has the front ends for browsers.",
+        "[Clients](#third-party-clients) are below. [Front ends](frontends.md) has the front ends for browsers.",
         "",
         "## Third-party servers",
         "",
         "`AsyncClient` over HTTP against small servers that use published third-party packages, each in its own",
         "environment and with a scripted model. *works* means that the client shows what the script sends. Numbers",
-        "refer to the notes below: findings of our strictest verifier and of the client. [rules.md](rules.md) explains",
+        "refer to the notes below: findings of our strictest verifier and of the client. [Rules](rules.md) explains",
         "rule ids.",
         "",
     ]

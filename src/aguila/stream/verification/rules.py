@@ -1,7 +1,7 @@
 """Tables of the sequence rules: which event may follow which (LIFE, STR, RSN, STEP, SUB).
 
-``Verifier`` checks streams against these tables, ``EventWriter`` writes by them, and ``scripts/state_tables.py`` writes them
-into docs/sequences.md. To change a sequence rule, change it here.
+``Verifier`` checks streams against these tables, ``EventWriter`` writes by them, and ``scripts/state_tables.py`` writes
+them into docs/sequences.md. To change a sequence rule, change it here.
 
 A stream is a sequence of **runs**. For each state of the run and each boundary event, ``RUN_TABLE`` gives the next
 state or the rule that refuses the event. All other events need an open run.
