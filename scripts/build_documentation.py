@@ -19,6 +19,7 @@ from documentation.llms import write_llms
 from documentation.navigation import ROOT, documents, write_navigation
 from documentation.pages import Pages
 from documentation.python_api import python_pages
+from documentation.search import order_search
 
 _CODE = re.compile(r"(?<=[| ])`[^`\n]*\\\|[^`\n]*`")
 """Code with a pipe in a table: GitHub needs a backslash before it, Python-Markdown shows that."""
@@ -43,6 +44,9 @@ def build(folder: Path) -> Path:
     _write(folder / "zensical.toml", (HERE / "zensical.toml").read_text("utf-8") + write_navigation(pages.markdown))
     subprocess.run([sys.executable, "-m", "zensical", "build", "--strict", "--clean"], cwd=folder, check=True)
     site = folder / "site"
+    order_search(site / "search.json")
+    for useless in ("objects.inv", "sitemap.xml"):  # empty, because the site has no address
+        (site / useless).unlink()
     for name, text in (pages.markdown | write_llms(pages.markdown)).items():
         _write(site / name, text)
     if broken := broken_links(site):

@@ -18,6 +18,7 @@ OUTSIDE_DOCS: Final = {
     "SECURITY.md": "project/security.md",
     "CHANGELOG.md": "project/changelog.md",
     "benchmarks/results.md": "project/benchmarks.md",
+    "examples/examples.md": "examples.md",  # made by examples.py
 }
 """Document -> page, where the page does not have the path that the document has below docs/."""
 
@@ -26,19 +27,31 @@ _PYTHON: Final = ("server", "agent", "client", "frameworks", "testing", "stream"
 OTHER: Final = "Guides"
 
 SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
-    "Start": ["index.md", "tutorial.md"],
-    "How-to": ["how-to/*.md"],
+    "Start": ["index.md", "install.md", "tutorial.md", ("Examples", ["examples.md", "source/examples/*.py.md"])],
+    "How-to": [
+        "how-to/authenticate-users.md",
+        "how-to/ask-for-approval.md",
+        "how-to/share-state.md",
+        "how-to/upload-files.md",
+        "how-to/test-an-agent.md",
+        "how-to/export-and-erase-data.md",
+        "how-to/*.md",
+    ],
     OTHER: [
         "agents.md",
         "models.md",
+        "mcp.md",
         "frameworks.md",
         "server.md",
-        "http.md",
         "threads.md",
         "interrupts.md",
+        "http.md",
         "client.md",
-        "frontends.md",
         "page.md",
+        "inspector.md",
+        "frontends.md",
+        "copilotkit.md",
+        "cli.md",
     ],
     "Reference": [
         "errors.md",
@@ -46,9 +59,20 @@ SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
         "reference/http.md",
         "reference/commands.md",
         ("Python", [f"reference/{name}.md" for name in _PYTHON]),
-        ("Protocol", ["reference/*.md"]),
-        "rules.md",
-        "dialects.md",
+        (
+            "Protocol",
+            [
+                "reference/index.md",
+                "reference/events.md",
+                "sequences.md",
+                "rules.md",
+                "reference/run.md",
+                "reference/messages.md",
+                "reference/*.md",
+                "dialects.md",
+            ],
+        ),
+        "glossary.md",
     ],
     "Operate": [
         "deploying.md",
@@ -60,15 +84,7 @@ SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
         "metrics.md",
         "stores.md",
     ],
-    "Project": [
-        "project/architecture.md",
-        "glossary.md",
-        "sequences.md",
-        "peers.md",
-        "clients.md",
-        "founding.md",
-        "project/*.md",
-    ],
+    "Project": ["project/architecture.md", "peers.md", "clients.md", "founding.md", "project/*.md"],
 }
 """Section -> its pages in order, and groups of pages. A pattern stands for the rest of a folder.
 

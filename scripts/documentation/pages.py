@@ -7,10 +7,13 @@ import re
 from pathlib import Path
 from typing import Final
 
+from documentation.examples import EXAMPLES, examples_page
 from documentation.navigation import ROOT
 
 _FENCE: Final = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
 _LINK: Final = re.compile(r"\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!https?:|#)([^)#\s]+)(#[^)\s]*)?\)")
+_COMMENT: Final = re.compile(r"^<!--.*?-->\n\n?", re.MULTILINE | re.DOTALL)
+_NO_SEARCH: Final = "---\nsearch:\n  exclude: true\n---\n\n"
 _LEXERS: Final = {".py": "python", ".mjs": "js", ".tsx": "tsx"}
 
 
@@ -30,16 +33,14 @@ class Pages:
 
     def add(self, pages: dict[str, str]) -> None:
         """Add pages that no document of the repository has."""
-        self.markdown |= pages
+        self.markdown |= {path: _COMMENT.sub("", text) for path, text in pages.items()}
 
     def _convert(self, source: Path) -> str:
-        text = source.read_text("utf-8")
+        text = examples_page() if source == EXAMPLES else source.read_text("utf-8")
         if source.suffix != ".md":
             name = source.relative_to(ROOT).as_posix()
-            return (
-                f"---\nsearch:\n  exclude: true\n---\n\n# {name}\n\n````{_LEXERS.get(source.suffix, '')}\n{text}````\n"
-            )
-        parts: list[str] = []
+            return f"{_NO_SEARCH}# {name}\n\n````{_LEXERS.get(source.suffix, '')}\n{text}````\n"
+        parts: list[str] = [_NO_SEARCH] if source == ROOT / "CHANGELOG.md" else []
         end = 0
         for fence in _FENCE.finditer(text):
             parts += [self._prose(text[end : fence.start()], source), _indent(fence[0], fence[1])]
@@ -48,14 +49,14 @@ class Pages:
 
     def _prose(self, text: str, source: Path) -> str:
         # Python-Markdown nests lists by four spaces, where GitHub takes two.
-        nested = re.sub(r"^( +)", r"\1\1", text, flags=re.MULTILINE)
+        nested = re.sub(r"^( +)", r"\1\1", _COMMENT.sub("", text), flags=re.MULTILINE)
         return _LINK.sub(lambda found: self._link(found, source), nested)
 
     def _link(self, found: re.Match[str], source: Path) -> str:
         target = Path(os.path.normpath(source.parent / found[2]))
         if target.is_dir():
-            target /= "README.md"
-        if not target.exists():
+            target = EXAMPLES if target == EXAMPLES.parent else target / "README.md"
+        if target != EXAMPLES and not target.exists():
             return found[1]  # a folder without a document
         path = target.relative_to(ROOT).as_posix()
         if target.suffix in (".png", ".svg"):

@@ -60,6 +60,17 @@ def test_a_broken_link_and_a_foreign_script_are_found(
     assert broken_links(tmp_path) == ([] if finding is None else [finding])
 
 
+def test_every_example_is_listed_and_in_the_navigation(site: Path) -> None:
+    page = (site / "examples" / "index.html").read_text()
+    navigation = (site.parent / "zensical.toml").read_text()
+    names = [path.name for path in (ROOT / "examples").glob("*.py")]
+    assert [name for name in names if f"{name}/" not in page or f"source/examples/{name}.md" not in navigation] == []
+
+
+def test_a_page_says_nothing_about_the_script_that_wrote_it(site: Path) -> None:
+    assert [path for path in site.rglob("*.md") if re.search("^<!--", path.read_text(), re.MULTILINE)] == []
+
+
 def test_llms_txt_lists_the_markdown_of_every_page(site: Path) -> None:
     listed = re.findall(r"\]\((.+?)\)", (site / "llms.txt").read_text())
     full = (site / "llms-full.txt").read_text()
@@ -128,10 +139,21 @@ def test_pages_are_accessible_and_load_nothing_from_elsewhere(browser: Browser, 
     assert [url for url in requested if not url.startswith((address, "data:", "blob:"))] == []
 
 
-def test_the_search_finds_an_error_code_without_a_server(browser: Browser, address: str) -> None:
+@pytest.mark.parametrize(
+    ("words", "first"),
+    [
+        ("run_exists", "/errors/?h=run_exists#run_exists"),
+        ("approval", "/how-to/ask-for-approval/?h=approval"),
+        ("delete user data", "/how-to/export-and-erase-data/?h=delete+user+data"),
+        ("OpenTelemetry collector", "/telemetry/?h=OpenTelemetry+collector"),
+    ],
+)
+def test_the_search_finds_the_page_of_a_task_first_without_a_server(
+    browser: Browser, address: str, words: str, first: str
+) -> None:
     page = browser.new_page()
     page.goto(address, wait_until="networkidle")
     page.keyboard.press("Control+k")
-    page.locator("input[role=combobox]").fill("run_exists", timeout=60_000)
-    expect(page.locator("a[href*='errors/'][href*='run_exists']").first).to_be_visible(timeout=60_000)
+    page.locator("input[role=combobox]").fill(words, timeout=60_000)
+    expect(page.locator("ol a").first).to_have_attribute("href", re.compile(re.escape(first) + "$"), timeout=60_000)
     page.close()
