@@ -46,6 +46,7 @@ WITHOUT_FRAMEWORK = (
 NAMES = {
     # Names that a document takes for granted.
     "docs/stores.md": "from typing import Any; MyStore: Any = ...",
+    "docs/telemetry.md": "from aguila import App; from aguila.cli.demo import agent",
 }
 
 
