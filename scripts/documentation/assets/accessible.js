@@ -29,6 +29,19 @@ function mend(root, names) {
   }
 }
 
+// On a narrow screen a row is shown as a list: each cell below the header of its column.
+function labelCells() {
+  for (const table of document.querySelectorAll(".md-typeset table:not([class]):not([data-columns])")) {
+    const headers = [...table.rows[0].cells].map((cell) => cell.textContent);
+    table.dataset.columns = headers.length > 5 ? "many" : "few";
+    for (const row of table.tBodies[0]?.rows ?? []) {
+      [...row.cells].forEach((cell, column) => {
+        cell.dataset.header = column > 0 && cell.textContent.trim() ? headers[column] : "";
+      });
+    }
+  }
+}
+
 function mendSearch() {
   for (const { shadowRoot } of document.body.querySelectorAll("*")) {
     if (shadowRoot === null || shadowRoot.mended) continue;
@@ -40,7 +53,9 @@ function mendSearch() {
 
 new MutationObserver(() => {
   mend(document, NAMES);
+  labelCells();
   mendSearch();
 }).observe(document.body, { childList: true, subtree: true });
 mend(document, NAMES);
+labelCells();
 mendSearch();
