@@ -148,7 +148,7 @@ def test_what_the_help_calls_a_default_is_the_default_of_an_app() -> None:
 
 
 def test_every_option_is_in_the_documents() -> None:
-    text = (REPOSITORY / "docs" / "cli.md").read_text()
+    text = "".join((REPOSITORY / "docs" / f"{name}.md").read_text() for name in ("cli", "options"))
     options = [name for name in inspect.signature(serve_command).parameters if name not in ("context", "target")]
     written_as = {"front_end": "for"}  # a keyword of Python
     assert [name for name in options if f"`--{written_as.get(name, name).replace('_', '-')}" not in text] == []
