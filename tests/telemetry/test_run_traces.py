@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from aguila.client import Client
 from aguila.client.transports.asgi import ASGITransport
 from aguila.errors import RunFailed
 from aguila.frameworks import pydantic_ai, upstream
+from aguila.frameworks.pydantic_ai.model_chat import make_chat
 from aguila.protocol import TokenUsage
 
 pytestmark = pytest.mark.anyio
@@ -78,6 +80,19 @@ async def test_a_run_through_client_server_model_and_tools_is_one_tree(traces: T
         "checkout": {"invoke_agent": {"invoke_agent default": {"invoke_agent weather": WEATHER}}},
     }
     assert len({span.context.trace_id for span in traces.ended}) == 1
+
+
+@pytest.mark.parametrize("has_contents", [True, False])
+async def test_the_model_and_the_tools_of_serve_model_have_spans(
+    traces: Traces, monkeypatch: pytest.MonkeyPatch, has_contents: bool
+) -> None:
+    monkeypatch.setenv("OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT", str(has_contents).lower())
+    tools = ModuleType("tools")
+    exec("def count_eagles(park: str) -> str:\n    return 'eleven'", vars(tools))
+    await ran(make_chat("test", tools=[tools]))
+    (model,) = traces.tree()["invoke_agent"]["invoke_agent default"].values()
+    assert list(model) == ["chat test", "execute_tool count_eagles"]
+    assert ("eleven" in "".join(span.to_json() for span in traces.ended)) is has_contents
 
 
 async def test_a_run_that_answers_a_question_is_linked_to_the_run_that_asked(traces: Traces) -> None:

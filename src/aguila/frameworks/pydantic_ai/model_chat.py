@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, cast
 
+from opentelemetry import trace
+from opentelemetry.metrics import NoOpMeterProvider
 from pydantic_ai import AbstractToolset, Agent, FunctionToolset, Tool
+from pydantic_ai.capabilities import Instrumentation
 from pydantic_ai.exceptions import UserError
 from pydantic_ai.models import infer_model
+from pydantic_ai.models.instrumented import InstrumentationSettings
 
 from aguila.chat.tools.function_tool import FunctionTool
 from aguila.frameworks.pydantic_ai.adapter import RunAgent, agent
+from aguila.telemetry import load_spans
+from aguila.telemetry.contents import has_contents
 
 
 def make_chat(
@@ -28,7 +34,19 @@ def make_chat(
         from aguila.frameworks.pydantic_ai.mcp import MCPServer  # its packages need not be installed
 
         toolsets = [*map(MCPServer, mcp), *toolsets]
-    return agent(Agent(found, instructions=instructions, toolsets=toolsets))
+    traced = [] if load_spans() is None else [_make_instrumentation()]
+    return agent(Agent(found, instructions=instructions, toolsets=toolsets, capabilities=traced))
+
+
+def _make_instrumentation() -> Instrumentation:
+    """Let pydantic-ai make spans of models and tools, with contents if Aguila's spans have them."""
+    settings = InstrumentationSettings(
+        tracer_provider=trace.get_tracer_provider(),
+        meter_provider=NoOpMeterProvider(),  # the metrics of the server count the tokens
+        include_binary_content=False,
+        include_content=has_contents(),
+    )
+    return Instrumentation(settings=settings)
 
 
 def toolset_of(module: ModuleType) -> AbstractToolset[Any]:
