@@ -16,6 +16,7 @@ import pytest
 from serving import REPOSITORY, Server, serving
 
 from aguila import App
+from aguila.server import Principal
 
 IS_LONG = os.environ.get("AGUILA_SCHEMATHESIS") == "long"
 TOKEN = "Bearer ada"
@@ -53,6 +54,7 @@ KNOWN_IDS = """
 "path.thread" = "thread"
 "path.run" = "run"
 "path.file" = "{file}"
+"path.scope" = "ada"
 
 [[operations]]
 include-method = "DELETE"
@@ -89,13 +91,19 @@ def test_nothing_is_found_without_authentication(tmp_path: Path) -> None:
 
 
 def test_nothing_is_found_with_authentication_and_a_stored_thread(tmp_path: Path) -> None:
-    def authenticate(request: Any) -> str | None:
-        return {TOKEN: "ada", "Bearer bob": "bob"}.get(request.headers.get("authorization", ""))
+    callers = {TOKEN: Principal(scope="ada", rights={"admin"}), "Bearer bob": Principal(scope="bob")}
 
-    with serving(App(agent, store=":memory:", authenticate=authenticate, copilotkit=True, heartbeat=0.1)) as server:
+    def authenticate(request: Any) -> Principal | None:
+        return callers.get(request.headers.get("authorization", ""))
+
+    with serving(
+        App(agent, store=":memory:", authenticate=authenticate, copilotkit=True, metrics=True, heartbeat=0.1)
+    ) as server:
         server.client.headers["Authorization"] = TOKEN
         server.events()
         file = server.post("/files", content=b"a file", headers={"Content-Type": "text/plain"}).json()["id"]
+        for path in ("/admin/runs", "/admin/scopes", "/metrics"):
+            assert server.get(path).status_code == 200, f"{path}: only refusals would be checked"
         config = CONFIG + KNOWN_IDS.format(file=file)
         header, phases = f"--header=Authorization:{TOKEN}", "--phases=coverage,stateful"
         run_schemathesis(server, tmp_path, config, header, phases, excluded="^/agents/|^/copilotkit")
