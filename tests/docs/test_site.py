@@ -1,4 +1,7 @@
-"""``make docs``: the site has every document, its links lead somewhere, and it loads nothing from other hosts."""
+"""``make docs``: the site has every document, its links lead somewhere, and it loads nothing from other hosts.
+
+With AGUILA_SITE=all every page is checked with axe, not only those that have each kind of content.
+"""
 
 from __future__ import annotations
 
@@ -124,17 +127,29 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-PAGES = ["", "how-to/ask-for-approval/", "reference/http/", "reference/client/", "errors/"]
+SAMPLE = ["", "how-to/ask-for-approval/", "reference/http/", "reference/client/", "errors/", "clients/", "stores/"]
+
+
+def pages_of(site: Path) -> list[str]:
+    """Return the pages to check, without those that show source code."""
+    if os.environ.get("AGUILA_SITE") != "all":
+        return SAMPLE
+    found = [f"{path.parent.relative_to(site).as_posix()}/" for path in sorted(site.rglob("index.html"))]
+    return [path for path in found if not path.startswith("source/")]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_pages_are_accessible_and_load_nothing_from_elsewhere(browser: Browser, address: str, scheme: str) -> None:
+def test_pages_are_accessible_and_load_nothing_from_elsewhere(
+    browser: Browser, site: Path, address: str, scheme: str
+) -> None:
     page = browser.new_page(color_scheme="light" if scheme == "light" else "dark")
     requested: list[str] = []
     page.on("request", lambda request: requested.append(request.url))
-    for path in PAGES:
+    findings: dict[str, list[str]] = {}
+    for path in pages_of(site):
         page.goto(address + path, wait_until="networkidle")
-        assert axe_findings(page) == [], path
+        findings[path] = axe_findings(page)
+    assert {path: found for path, found in findings.items() if found} == {}
     page.close()
     assert [url for url in requested if not url.startswith((address, "data:", "blob:"))] == []
 
@@ -156,4 +171,5 @@ def test_the_search_finds_the_page_of_a_task_first_without_a_server(
     page.keyboard.press("Control+k")
     page.locator("input[role=combobox]").fill(words, timeout=60_000)
     expect(page.locator("ol a").first).to_have_attribute("href", re.compile(re.escape(first) + "$"), timeout=60_000)
+    assert axe_findings(page) == []
     page.close()

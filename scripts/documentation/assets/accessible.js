@@ -7,6 +7,7 @@ const NAMES = [
     { role: "none", "aria-label": null, "aria-labelledby": null, "aria-expanded": null },
   ],
   ["label.md-overlay", { "aria-hidden": "true", "aria-label": null }],
+  [".md-typeset__scrollwrap", { tabindex: "0" }],
 ];
 
 const SEARCH_NAMES = [
@@ -15,7 +16,9 @@ const SEARCH_NAMES = [
   ["div:not(:has(> h3)) > ol", { id: "search-results" }],
   ["button:first-of-type", { "aria-label": "Search" }],
   ["button:last-of-type", { "aria-label": "Filters" }],
-  ["div:has(> div > h3)", { role: "region", "aria-label": "Filters", tabindex: "0" }],
+  ["div:has(> div > h3 + h4)", { role: "region", "aria-label": "Filters", tabindex: "0" }],
+  ["h3", { "aria-level": "2" }],
+  ["h4", { "aria-level": "3" }],
 ];
 
 function mend(root, names) {
@@ -42,6 +45,11 @@ function labelCells() {
   }
 }
 
+// A table whose rows have names has an empty cell in its corner, which is no header.
+function mendTables() {
+  for (const corner of document.querySelectorAll("thead th:empty")) corner.replaceWith(document.createElement("td"));
+}
+
 function mendSearch() {
   for (const { shadowRoot } of document.body.querySelectorAll("*")) {
     if (shadowRoot === null || shadowRoot.mended) continue;
@@ -53,9 +61,11 @@ function mendSearch() {
 
 new MutationObserver(() => {
   mend(document, NAMES);
+  mendTables();
   labelCells();
   mendSearch();
 }).observe(document.body, { childList: true, subtree: true });
 mend(document, NAMES);
+mendTables();
 labelCells();
 mendSearch();
