@@ -51,6 +51,21 @@ def test_records_of_a_run_name_its_trace_and_their_span(traces: Traces, lines: S
     assert ids["searching"] == (of_run[0], f"{search.span_id:016x}")
 
 
+def test_records_of_a_run_name_its_span_with_the_formatter_of_any_server(
+    traces: Traces, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "aguila.server")
+    with serving(App(agent, store=MemoryStore())) as server:
+        server.post("/", json=run_input())
+    run = traces.named("invoke_agent default").context
+    ids = {"trace_id": f"{run.trace_id:032x}", "span_id": f"{run.span_id:016x}"}
+    records = {one.event: one for one in caplog.records if hasattr(one, "event")}
+    for event in ("run started", "run ended"):
+        assert records[event].fields.items() >= ids.items()
+        assert f"trace_id={ids['trace_id']} span_id={ids['span_id']}" in records[event].getMessage()
+        assert LineFormatter("%(message)s").format(records[event]).count("trace_id=") == 1
+
+
 def test_a_line_of_text_names_its_span_after_its_fields(traces: Traces) -> None:
     record = logging.makeLogRecord({"msg": "hello", "fields": {"thread": "t", "run": "r"}})
     with traces.tracer.start_as_current_span("here") as span:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from typing import Any
 
 log_context: ContextVar[Mapping[str, str] | None] = ContextVar("aguila.run", default=None)
-"""The ids (``thread``, ``run``) that this task, and tasks it starts, add to every record."""
+"""The ids (``thread``, ``run``, those of the run's span) that this task, and tasks it starts, add to every record."""
 
 
 @contextmanager

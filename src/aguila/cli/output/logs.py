@@ -1,7 +1,7 @@
 """The log format of ``aguila serve``: one line per record, as text or as JSON.
 
-A record may have an ``event`` and ``fields``, which become members of a JSON line. A record that is made within a span
-has its ids: a handler formats a record where it is made.
+A record may have an ``event`` and ``fields``, which become members of a JSON line. Every record that is made within a
+span has its ids, those of other libraries too: a handler formats a record where it is made.
 """
 
 from __future__ import annotations
@@ -51,9 +51,10 @@ class LineFormatter(logging.Formatter):
         """Format a record. See ``logging.Formatter``."""
         line = escape_text(super().formatMessage(record))
         fields: dict[str, Any] = getattr(record, "fields", {})
-        is_event = hasattr(record, "event")  # whose text has its fields already
-        shown = {} if is_event else {name: fields[name] for name in ("thread", "run") if name in fields}
-        return f"{line} {format_fields({**shown, **trace_fields()})}".rstrip()
+        shown = {name: fields[name] for name in ("thread", "run") if name in fields} | trace_fields()
+        if hasattr(record, "event"):  # its text has its fields already
+            shown = {name: value for name, value in shown.items() if name not in fields}
+        return f"{line} {format_fields(shown)}".rstrip()
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - the name in logging
         """Format an exception. See ``logging.Formatter``."""

@@ -33,6 +33,7 @@ from aguila.server.threads.interrupts.records import interrupt_body
 from aguila.server.threads.thread import OwnRun
 from aguila.store import AnswerCancel, Effect, Lease, RunChange, RunEnd, RunKey, Store, ThreadUpdate
 from aguila.store.encoding import UNSTORABLE
+from aguila.telemetry import trace_fields
 
 if TYPE_CHECKING:
     from aguila.telemetry.spans import RunSpan
@@ -132,9 +133,11 @@ class LiveRun:
 
     async def run(self, agent: Any, load: Callable[[], Awaitable[RunContext]]) -> None:
         """Run the agent to its end and close the run. ``load`` returns the context of the run."""
-        log_context.set({"thread": self.lease.thread_id, "run": self.lease.run_id})  # of this task
+        ids = {"thread": self.lease.thread_id, "run": self.lease.run_id}
         if self.span is not None:
             self.span.enter()
+            ids |= trace_fields()
+        log_context.set(ids)  # of this task
         ending: Ending | None = None
         outcome = "lost"
         began = self.environment.loop.time()
