@@ -188,6 +188,14 @@ async def test_the_span_of_the_client_says_where_the_agent_is(traces: Traces) ->
     assert (attributes["aguila.outcome"], attributes["gen_ai.usage.input_tokens"]) == ("success", 7)
 
 
+async def test_the_span_of_an_upstream_names_the_agent_of_its_url(traces: Traces) -> None:
+    with serving(App({"helper": spending}, store=":memory:")) as server:
+        await ran(upstream(f"{server.url}/agents/helper"))
+    found = [span for span in traces.ended if span.name == "invoke_agent helper"]
+    assert [span.kind for span in found] == [SpanKind.INTERNAL, SpanKind.CLIENT]
+    assert [attributes_of(span)["gen_ai.agent.name"] for span in found] == ["helper", "helper"]
+
+
 async def test_a_scope_is_hashed_unless_it_is_asked_for(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:
     await ran(spending, authenticate=lambda request: "ada@example.com")
     assert "ada" not in attributes_of(traces.named("invoke_agent default"))["aguila.scope"]

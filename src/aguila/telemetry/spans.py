@@ -71,13 +71,18 @@ class Spans:
         return RunSpan(made, trace.set_span_in_context(made, parent))
 
     def of_request(self, url: str, *, thread_id: str, run_id: str) -> RunSpan:
-        """Start the span of a run in the client."""
+        """Start the span of a run in the client. It names the agent if its URL does, as ``.../agents/NAME``."""
         attributes = _attributes("invoke_agent", thread_id, run_id)
         server = urlsplit(url)
+        parent, _, agent = server.path.rpartition("/")
+        name = "invoke_agent"
+        if agent and parent.endswith("/agents"):
+            attributes["gen_ai.agent.name"] = agent
+            name = f"invoke_agent {agent}"
         if server.hostname is not None:
             attributes["server.address"] = server.hostname
             attributes["server.port"] = server.port or (443 if server.scheme == "https" else 80)
-        made = self._tracer.start_span("invoke_agent", None, SpanKind.CLIENT, attributes)
+        made = self._tracer.start_span(name, None, SpanKind.CLIENT, attributes)
         return RunSpan(made, trace.set_span_in_context(made))
 
     # Work
