@@ -18,7 +18,7 @@ OUTSIDE_DOCS: Final = {
     "SECURITY.md": "project/security.md",
     "CHANGELOG.md": "project/changelog.md",
     "benchmarks/results.md": "project/benchmarks.md",
-    "examples/examples.md": "examples.md",  # made by examples.py
+    "examples/examples.md": "examples/index.md",  # made by examples.py
 }
 """Document -> page, where the page does not have the path that the document has below docs/."""
 
@@ -27,7 +27,7 @@ _PYTHON: Final = ("server", "agent", "client", "frameworks", "testing", "stream"
 OTHER: Final = "Guides"
 
 SECTIONS: Final[dict[str, list[str | tuple[str, list[str]]]]] = {
-    "Start": ["index.md", "install.md", "tutorial.md", ("Examples", ["examples.md", "source/examples/*.py.md"])],
+    "Start": ["index.md", "install.md", "tutorial.md", ("Examples", ["examples/index.md", "source/examples/*.py.md"])],
     "How-to": [
         "how-to/authenticate-users.md",
         "how-to/ask-for-approval.md",

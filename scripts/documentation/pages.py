@@ -39,7 +39,8 @@ class Pages:
         text = examples_page() if source == EXAMPLES else source.read_text("utf-8")
         if source.suffix != ".md":
             name = source.relative_to(ROOT).as_posix()
-            return f"{_NO_SEARCH}# {name}\n\n````{_LEXERS.get(source.suffix, '')}\n{text}````\n"
+            title = name.removeprefix("examples/").removesuffix(".py") if source.parent == EXAMPLES.parent else name
+            return f"{_NO_SEARCH}# {title}\n\n````{_LEXERS.get(source.suffix, '')}\n{text}````\n"
         parts: list[str] = [_NO_SEARCH] if source == ROOT / "CHANGELOG.md" else []
         end = 0
         for fence in _FENCE.finditer(text):
