@@ -125,12 +125,16 @@ def try_extras(wheel: Path, folder: Path) -> None:
 
 
 def try_runners(wheel: Path, folder: Path) -> None:
-    """Run the command with uvx and pipx, from nothing but the wheel."""
+    """Run the command with uvx and pipx, from nothing but the wheel: its version, and the demo with its page."""
     for runner in (["uvx", "--from"], ["pipx", "run", "--spec"]):
-        said = run(BIN / runner[0], *runner[1:], f"{wheel}[cli]", "aguila", "--version", cwd=folder)
+        command = [BIN / runner[0], *runner[1:], f"{wheel}[cli]", "aguila"]
+        said = run(*command, "--version", cwd=folder)
         if said.split()[-1] != read_version():
             raise NotReady(f"{' '.join(runner)} printed {said!r}")
-        print(f"ran: {' '.join(runner)} '{wheel.name}[cli]' aguila")
+        served = folder / f"served-by-{runner[0]}"
+        served.mkdir()
+        check_page(*command, "serve", "--port", "0", cwd=served)
+        print(f"ran: {' '.join(runner)} '{wheel.name}[cli]' aguila serve")
 
 
 def try_new_project(wheel: Path, folder: Path) -> None:
@@ -142,9 +146,18 @@ def try_new_project(wheel: Path, folder: Path) -> None:
     project = folder / "dice"
     pip(python, "install", "--quiet", "-e", f"{project}[test]")
     run(python, "-m", "pytest", "-q", cwd=project)
+    check_page(aguila, "serve", "agent", "--port", "0", cwd=project)
+    seconds = time.monotonic() - start
+    if seconds > PROJECT_SECONDS:
+        raise NotReady(f"a new project took {seconds:.0f} s, more than {PROJECT_SECONDS}")
+    print(f"new project: installed, tested and served with its page in {seconds:.0f} s")
+
+
+def check_page(*command: str | Path, cwd: Path) -> None:
+    """Run ``aguila serve`` until its page was loaded. Raise ``NotReady`` if that fails."""
     server = subprocess.Popen(
-        [aguila, "serve", "agent", "--port", "0"],
-        cwd=project,
+        list(map(str, command)),
+        cwd=cwd,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -153,7 +166,7 @@ def try_new_project(wheel: Path, folder: Path) -> None:
         assert server.stdout is not None
         url = next((found[0] for line in server.stdout if (found := re.search(r"http://127\.0\.0\.1:\d+", line))), None)
         if url is None:
-            raise NotReady("aguila serve ended before it printed its address")
+            raise NotReady(f"{command[0]}: aguila serve ended before it printed its address")
         request = urllib.request.Request(url, headers={"accept": "text/html"})
         with urllib.request.urlopen(request, timeout=60) as answer:
             page = answer.read().decode()
@@ -161,11 +174,7 @@ def try_new_project(wheel: Path, folder: Path) -> None:
         server.terminate()
         server.communicate(timeout=60)
     if "_page/" not in page:
-        raise NotReady(f"the new project shows no page: {page[:200]}")
-    seconds = time.monotonic() - start
-    if seconds > PROJECT_SECONDS:
-        raise NotReady(f"a new project took {seconds:.0f} s, more than {PROJECT_SECONDS}")
-    print(f"new project: installed, tested and served with its page in {seconds:.0f} s")
+        raise NotReady(f"{command[0]}: aguila serve shows no page: {page[:200]}")
 
 
 def make_environment(home: Path, package: str) -> Path:
