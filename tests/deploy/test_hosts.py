@@ -1,4 +1,4 @@
-"""gunicorn and ``uvicorn --workers`` as hosts of an app."""
+"""gunicorn and ``uvicorn --workers`` as hosts of an app, whose workers add up their metrics."""
 
 from __future__ import annotations
 
@@ -9,19 +9,27 @@ from pathlib import Path
 import pytest
 from deployed import CLIENTS, DEPLOY, HEADERS, load, says, write_service
 from httpx2 import Client
+from metrics import samples
 from ports import free_port
 from processes.commands import Command
 from serving import Background
 from waiting import wait_until
 
 PROGRAMS = Path(sys.executable).parent
-GUNICORN = ["gunicorn", "--config", str(DEPLOY / "gunicorn.conf.py"), "--workers", "1"]
+GUNICORN = ["gunicorn", "--config", str(DEPLOY / "gunicorn.conf.py")]
 HOSTS = {
     "gunicorn": [*GUNICORN, "--bind", "127.0.0.1:{port}", "service:app"],
     "gunicorn's own worker": [*GUNICORN, "--worker-class", "asgi", "--bind", "127.0.0.1:{port}", "service:app"],
     "uvicorn": ["uvicorn", "--workers", "2", "--port", "{port}", "--no-access-log", "workers:app"],
 }
 LONG = "word " * 60
+METRICS = """
+from aguila.server import Metrics
+
+app = App(
+    agent,
+    metrics=Metrics(folder="metrics", authenticate=lambda request: "prometheus"),
+"""
 
 
 def workers_of(pid: int) -> list[Path]:
@@ -33,6 +41,8 @@ def workers_of(pid: int) -> list[Path]:
 @pytest.mark.parametrize("host", HOSTS)
 def test_sighup_replaces_the_workers_and_sigterm_drains_them_without_a_lost_run(host: str, tmp_path: Path) -> None:
     write_service(tmp_path)
+    service = tmp_path / "service.py"
+    service.write_text(service.read_text().replace("\napp = App(\n    agent,\n", METRICS))
     (tmp_path / "workers.py").write_text("from service import app\n\napp.has_siblings = True\n")
     port = free_port()
     program, *arguments = (word.format(port=port) for word in HOSTS[host])
@@ -47,6 +57,9 @@ def test_sighup_replaces_the_workers_and_sigterm_drains_them_without_a_lost_run(
                 wait_until(lambda: not any(worker.exists() for worker in workers))
             assert long.result() == "I hear: " + LONG
             assert len(said) > CLIENTS
+            # Those of the workers that are gone are counted, too.
+            ended = "aguila_run_ended_total success"
+            wait_until(lambda: samples(client.get("/metrics").text)[ended] == len(said) + 1)
             with Background(lambda: says(client, LONG, "last")) as last:
                 wait_until(lambda: client.get("/threads/last").status_code == 200)
                 assert server.terminate() in (0, -signal.SIGTERM)
