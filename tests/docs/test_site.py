@@ -166,7 +166,7 @@ def test_pages_are_accessible_and_load_nothing_from_elsewhere(
 def test_the_search_finds_the_page_of_a_task_first_without_a_server(
     browser: Browser, address: str, words: str, first: str
 ) -> None:
-    page = browser.new_page()
+    page = browser.new_page(reduced_motion="reduce")
     page.goto(address, wait_until="networkidle")
     page.keyboard.press("Control+k")
     page.locator("input[role=combobox]").fill(words, timeout=60_000)

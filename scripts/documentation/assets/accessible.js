@@ -17,6 +17,7 @@ const SEARCH_NAMES = [
   ["button:first-of-type", { "aria-label": "Search" }],
   ["button:last-of-type", { "aria-label": "Filters" }],
   ["div:has(> div > h3 + h4)", { role: "region", "aria-label": "Filters", tabindex: "0" }],
+  ["li:not(:has(a, li))", { style: "color: var(--md-default-fg-color); opacity: 1" }], // the path of a result
   ["h3", { "aria-level": "2" }],
   ["h4", { "aria-level": "3" }],
 ];
