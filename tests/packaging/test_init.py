@@ -68,8 +68,10 @@ def test_a_new_project_is_installed_tested_served_and_chats_also_in_its_image(
     written = {".gitignore", "Dockerfile", "README.md", "agent.py", "pyproject.toml", "test_agent.py"}
     assert {line.split()[1] for line in tracked.splitlines()} - {f"server-{port}.log"} == written
 
-    if can_contain():
-        serve_image(project, packages, image_root)
+    if not can_contain():
+        missing = "the image was not built: that needs unshare, setpriv and the right to make namespaces (root)"
+        (pytest.fail if os.environ.get("CI") == "true" else pytest.skip)(missing)
+    serve_image(project, packages, image_root)
 
 
 def serve_image(project: Path, packages: Path, root: Path) -> None:
