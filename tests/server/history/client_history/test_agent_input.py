@@ -94,6 +94,18 @@ async def test_a_resume_without_state_goes_on_with_the_state_the_run_left_int_11
     assert prepared.prelude == [StateSnapshotEvent(snapshot={"n": 1})]
 
 
+@pytest.mark.parametrize("interrupt_id", ["i1", "unknown"])
+async def test_a_resume_without_messages_goes_on_with_those_of_the_thread_int_11(
+    open_store: Store, interrupt_id: str
+) -> None:
+    await two_turns(open_store)
+    sent = agent_input("r3", resume=[resume_entry(interrupt_id)], state={})
+    prepared = await seen(open_store, sent, "client")
+    assert ids(prepared) == ["u1", "u2", "a2"]
+    assert prepared.sent.messages == []  # the thread stays as it is
+    assert ids(await seen(open_store, replace(sent, messages=[user("u9")]), "client")) == ["u9"]
+
+
 # The server's history
 
 

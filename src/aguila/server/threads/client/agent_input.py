@@ -9,6 +9,8 @@ state                     the client's, or ``{}`` (IN-11);     the client's; the
                           on a resume without one, the         ``{}`` from a client that knows no message of the
                           thread's (INT-11)                    thread, as stock clients start
 no messages, no resume    the agent runs                       hydration: the agent is not called
+a resume without          the thread's                         the thread's
+messages
 ``parentRunId``           names the branch in the log          also selects the messages and the state to continue
 a cut history             is stored as a branch                also selects them (``cut_history``)
 messages of another       as sent                              removed (``other_branches``)
@@ -139,7 +141,7 @@ def _needs_log(input: RunAgentInput, settings: Settings) -> bool:  # noqa: A002
     trust = settings.trust
     if settings.history == "server" or trust.unknown_history == "drop" or trust.state_keys is not None:
         return True
-    if input.state is None and input.resume:
+    if input.resume and (input.state is None or not input.messages):
         return True
     has_results = any(message.role == "tool" for message in input.messages)
     if has_results or has_placeholder_ids(input.messages) or may_have_translated(input):
@@ -193,6 +195,8 @@ def build_agent_input(
             new = _remove_unknown(new, view, by_id, notices)
         messages = [*known, *new]
     else:
+        if input.resume and not messages:  # the client leaves the thread as it is (INT-11, INT-14)
+            messages = known
         if drops_unknown:
             messages = _remove_unknown(messages, view, {}, notices)
         messages = _undo_translation(messages, input, by_id)
