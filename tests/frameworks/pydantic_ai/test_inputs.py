@@ -11,7 +11,7 @@ import pytest
 from models.answers import of_type
 from models.model_server import Recorded
 from pydantic import BaseModel
-from pydantic_ai import Agent, ImageUrl, RunContext
+from pydantic_ai import Agent, ImageUrl, RunContext, Tool
 from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.usage import UsageLimits
@@ -188,6 +188,37 @@ def test_the_state_of_dependencies_is_shared_and_survives_a_question(thread_for:
     assert (text_of(second), len(script.requests)) == ("done", 2)
     deltas = [operation for event in of_type(second, "STATE_DELTA") for operation in event["delta"]]
     assert deltas == [{"op": "add", "path": "/items/1", "value": "shirt L"}]
+
+
+@pytest.mark.parametrize("others", [[], [lambda: "seen"]], ids=["no tool is left", "another tool is left"])
+def test_the_answer_for_a_tool_that_is_gone_is_kept_and_the_run_says_so(thread_for: Any, others: list[Any]) -> None:
+    paid: list[int] = []
+
+    def pay(amount: int) -> str:
+        paid.append(amount)
+        return f"paid {amount}"
+
+    script = Script(("nothing", "{}"), ("pay", '{"amount": 7}'))
+    agents = [
+        script.agent(tools=[Tool(pay, requires_approval=True)]),
+        script.agent(tools=[Tool(one) for one in others]),
+    ]
+
+    async def agent(run: Run) -> None:
+        run.agent = pydantic_ai.agent(agents[0])
+        await run.agent(run)
+
+    thread = thread_for(agent)
+    (interrupt,) = thread.send("Hi")[-1]["outcome"]["interrupts"]
+    resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+    agents.reverse()
+    failed = thread.events(run_id="r2", messages=[], resume=resume)[-1]
+    assert (failed["type"], failed["code"]) == ("RUN_ERROR", "tool_lost")
+    assert "The tool 'pay' of an earlier call does not exist any more." in failed["message"]
+    assert (paid, len(script.requests)) == ([], 1)
+    agents.reverse()
+    assert text_of(thread.events(run_id="r3", messages=[], resume=resume)) == "done"
+    assert (paid, len(script.requests)) == ([7], 2)
 
 
 def test_a_structured_output_is_the_result_of_the_run(thread_for: Any) -> None:

@@ -106,6 +106,12 @@ def unavailable() -> RunFailed:
     return _failed(_UNAVAILABLE)
 
 
+def tool_lost(name: str) -> RunFailed:
+    """Return the failure for a resumed run whose agent has lost the tool of a call."""
+    message = f"The tool {name!r} of an earlier call does not exist any more."
+    return RunFailed(f"{message} Restore the tool and send the answer again.", code="tool_lost")
+
+
 def _failed(words: tuple[str, str]) -> RunFailed:
     code, message = words
     return RunFailed(message, code=code)

@@ -22,7 +22,7 @@ from aguila.chat import FunctionCallContent
 from aguila.codec.notices import Notice, log_notice
 from aguila.errors import RunFailed
 from aguila.frameworks.pydantic_ai.answer import AnswerWriter
-from aguila.frameworks.pydantic_ai.errors import FinishProblem, make_failure, truncated, unavailable
+from aguila.frameworks.pydantic_ai.errors import FinishProblem, make_failure, tool_lost, truncated, unavailable
 from aguila.frameworks.pydantic_ai.media import readable_messages, without_files
 from aguila.frameworks.pydantic_ai.names import replace_surrogates
 from aguila.frameworks.pydantic_ai.turn import Call, File, Text, Turn, replay_turn
@@ -77,14 +77,19 @@ class RecordedModel(WrapperModel):
             new.append(await ask())
             turn, response = new[0]
             (dumped,) = _responses.dump_python([response], mode="json")
-            return {"turn": await turn.to_record(), "response": dumped}
+            unknown = sorted(self._unknown_tools(turn, model_request_parameters))
+            return {"turn": await turn.to_record(), "response": dumped, "unknown": unknown}
 
-        if not one.is_recorded(model_request_parameters):
+        # A resumed run may have records of tools that the agent has lost.
+        if not one.is_recorded(model_request_parameters) and one.run.resume_input is None:
             new.append(await ask())
         else:
             record = await one.run.once(f"{one.key} round {one.round}", effect, uses_run=True, idempotent=True)
             if not new:
                 turn = await Turn.from_record(record["turn"])
+                lost = self._unknown_tools(turn, model_request_parameters).difference(record.get("unknown", ()))
+                if lost:
+                    raise tool_lost(min(lost))
                 await one.add_messages(messages, turn.added_messages)
                 (response,) = _responses.validate_python([record["response"]])
                 one.begin_turn(turn)
@@ -94,6 +99,11 @@ class RecordedModel(WrapperModel):
         turn, response = new[0]
         await self._check_end(turn, response, is_text=model_request_parameters.output_mode == "text")
         return response
+
+    def _unknown_tools(self, turn: Turn, parameters: ModelRequestParameters) -> set[str]:
+        """Return the names of called tools that the agent does not have."""
+        known = {self._capability.names.own(tool.name) for tool in parameters.function_tools}
+        return {call.name for call in turn.calls} - known
 
     @asynccontextmanager
     async def request_stream(
