@@ -39,6 +39,19 @@ Agent = Callable[[Any], Any]
 """An agent: any callable that takes a run."""
 
 
+_FRAMEWORKS = {
+    "agents": "openai_agents",
+    "agno": "agno",
+    "crewai": "crewai",
+    "google": "adk",
+    "langgraph": "langgraph",
+    "llama_index": "llama_index",
+    "pydantic_ai": "pydantic_ai",
+    "workflows": "llama_index",
+}
+"""Modules of ``aguila.frameworks``, by the package of the objects that they make agents of."""
+
+
 class BadOutput(Exception):
     """A yielded or returned value cannot be sent. The reason is in ``__cause__``."""
 
@@ -47,7 +60,9 @@ def check_agent(agent: Agent) -> None:
     """Raise ``TypeError`` for an agent that cannot be called with one argument, the run."""
     name = getattr(agent, "__qualname__", None) or type(agent).__qualname__
     if not callable(agent):
-        raise TypeError(f"an agent must be callable as agent(run); {name} is not callable")
+        framework = _FRAMEWORKS.get(type(agent).__module__.partition(".")[0])
+        hint = f"; write {framework}.agent(...), with: from aguila.frameworks import {framework}" if framework else ""
+        raise TypeError(f"an agent must be callable as agent(run); {name} is not callable{hint}")
     try:
         signature = inspect.signature(agent).replace(return_annotation=inspect.Signature.empty)
     except ValueError:  # some functions written in C have no signature

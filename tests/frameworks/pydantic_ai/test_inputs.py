@@ -17,7 +17,7 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.usage import UsageLimits
 from serving import text_of
 
-from aguila import Run
+from aguila import App, Run
 from aguila.chat import (
     AllowedMedia,
     ChatMessage,
@@ -219,6 +219,24 @@ def test_the_answer_for_a_tool_that_is_gone_is_kept_and_the_run_says_so(thread_f
     agents.reverse()
     assert text_of(thread.events(run_id="r3", messages=[], resume=resume)) == "done"
     assert (paid, len(script.requests)) == ([7], 2)
+
+
+@pytest.mark.parametrize(
+    ("option", "problem"),
+    [
+        ("modle", r"agent\(\) has no option 'modle'; options are arguments of Agent.run"),
+        ("message_history", r"agent\(\) takes no 'message_history': the thread and the Agent have it"),
+    ],
+)
+def test_options_are_checked_when_the_agent_is_made(option: str, problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        pydantic_ai.agent(Script().agent(), **{option: []})
+
+
+def test_an_app_says_how_an_agent_of_pydantic_ai_is_served() -> None:
+    hint = r"Agent is not callable; write pydantic_ai.agent\(...\), with: from aguila.frameworks import pydantic_ai"
+    with pytest.raises(TypeError, match=hint):
+        App(Script().agent())  # pyright: ignore[reportArgumentType]
 
 
 def test_a_structured_output_is_the_result_of_the_run(thread_for: Any) -> None:

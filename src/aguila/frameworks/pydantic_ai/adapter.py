@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
@@ -45,6 +46,9 @@ from aguila.protocol import (
 _MAX_SIMPLE = 5_000
 """Tool schemas with at most this many parts are reduced on the event loop, which takes some milliseconds."""
 
+_OWN_OPTIONS = ("deferred_tool_results", "instructions", "message_history", "output_type", "user_prompt")
+"""Arguments of ``Agent.run`` that come from the run, or from the agent itself."""
+
 RunAgent = Callable[[Run], Awaitable[None]]
 
 
@@ -64,10 +68,15 @@ def agent(
     does not admit are left out with a notice. ``options`` are arguments of ``Agent.run``, such as ``model``,
     ``model_settings``, ``usage_limits`` and ``toolsets``.
 
-    Raises ``TypeError`` for an object that is not an agent.
+    Raises ``TypeError`` for an object that is not an agent, and for an unknown option.
     """
     if not isinstance(agent, Agent):
         raise TypeError(f"pydantic_ai.agent() takes a pydantic-ai Agent, not {type(agent).__name__}")
+    for name in options:
+        if name not in inspect.signature(Agent.run).parameters:
+            raise TypeError(f"pydantic_ai.agent() has no option {name!r}; options are arguments of Agent.run")
+        if name in _OWN_OPTIONS:
+            raise TypeError(f"pydantic_ai.agent() takes no {name!r}: the thread and the Agent have it")
     own_capabilities = [*options.pop("capabilities", ())]
 
     async def serve(run: Run) -> None:
