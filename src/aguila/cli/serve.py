@@ -221,6 +221,8 @@ def _make_chat(chat: ModelChat, folder: str) -> Any:
         from aguila.frameworks.pydantic_ai.model_chat import make_chat
     except MissingExtra as error:
         raise CannotServe(str(error)) from None
+    for name in chat.tools:
+        _refuse_file(name, name)
     tools = [import_module(name, folder) for name in chat.tools]
     try:
         return make_chat(chat.model, instructions=chat.instructions, mcp=chat.mcp, tools=tools)
@@ -272,15 +274,22 @@ def find(target: str, folder: str) -> Any:
     """Import ``module:name``; without a name, ``agent``. Raise ``CannotServe`` with the user's frames only."""
     module_name, _, name = target.partition(":")
     name = name or "agent"
-    if module_name.endswith(".py") or "/" in module_name:
-        suggestion = module_name.removesuffix(".py").removeprefix("./").strip("/").replace("/", ".")
-        raise CannotServe(f"{target} names a file, not a module; did you mean {suggestion}:{name}?")
+    _refuse_file(target, module_name, f":{name}")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise CannotServe(f"{name!r} is no Python name; for a chat with a model write --model {target}")
     found = import_module(module_name, folder)
     for part in name.split("."):
         if not hasattr(found, part):
             raise CannotServe(f"{module_name} has no {name!r}; name the agent with {module_name}:name")
         found = getattr(found, part)
     return found
+
+
+def _refuse_file(given: str, module_name: str, rest: str = "") -> None:
+    """Raise ``CannotServe`` if the name of a module is that of a file. ``given`` is what the user wrote."""
+    if module_name.endswith(".py") or "/" in module_name:
+        suggestion = module_name.removesuffix(".py").removeprefix("./").strip("/").replace("/", ".")
+        raise CannotServe(f"{given} names a file, not a module; did you mean {suggestion}{rest}?")
 
 
 def import_module(name: str, folder: str) -> Any:

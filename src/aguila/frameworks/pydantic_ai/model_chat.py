@@ -28,12 +28,16 @@ def make_chat(
     try:
         found = infer_model(model)
     except (UserError, ImportError) as error:  # an unknown vendor, a missing key, a package that is not installed
-        raise ValueError(f"cannot use the model {model}: {error}") from error
+        hint = "" if ":" in model else "; name its vendor, too, such as openai:gpt-5.4-mini"
+        raise ValueError(f"cannot use the model {model}: {error}{hint}") from error
     toolsets = [toolset_of(module) for module in tools]
     if mcp:
         from aguila.frameworks.pydantic_ai.mcp import MCPServer  # its packages need not be installed
 
-        toolsets = [*map(MCPServer, mcp), *toolsets]
+        try:
+            toolsets = [*map(MCPServer, mcp), *toolsets]
+        except ValueError as error:
+            raise ValueError(f"cannot use --mcp {' --mcp '.join(map(repr, mcp))}: {error}") from error
     traced = [] if load_spans() is None else [_make_instrumentation()]
     return agent(Agent(found, instructions=instructions, toolsets=toolsets, capabilities=traced))
 
