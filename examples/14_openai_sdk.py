@@ -16,6 +16,7 @@ from openai import AsyncOpenAI
 
 from aguila import App, Run, tool
 from aguila.chat import FunctionTool, as_openai_messages
+from aguila.errors import RunFailed
 
 
 @tool(needs_approval=True)
@@ -27,8 +28,8 @@ def transfer(amount: float, to: str) -> str:
 client = AsyncOpenAI()
 TOOLS: dict[str, FunctionTool] = {one.name: one for one in [transfer]}
 DECLARED = [
-    {"type": "function", "function": {"name": one.name, "parameters": one.declaration.parameters}}
-    for one in TOOLS.values()
+    {"type": "function", "function": {"name": one.name, "description": one.description, "parameters": one.parameters}}
+    for one in (found.declaration for found in TOOLS.values())
 ]
 
 
@@ -37,32 +38,39 @@ async def agent(run: Run) -> None:
     messages: list[Any] = as_openai_messages(await run.chat_messages())
 
     async def ask() -> dict:
-        calls: dict[int, dict] = {}
+        text, ended, calls = "", False, dict[int, dict]()
         options: dict[str, Any] = {
             "model": os.environ.get("OPENAI_MODEL", "gpt-5.4-mini"),
             "tools": DECLARED,
             "stream": True,
         }
-        async with run.text() as text:
-            async for chunk in await client.chat.completions.create(messages=messages, **options):
-                for choice in chunk.choices:
-                    await text.write(choice.delta.content or "")
-                    for piece in choice.delta.tool_calls or ():
-                        begun = {"id": piece.id, "type": "function", "function": {"name": "", "arguments": ""}}
-                        function = calls.setdefault(piece.index, begun)["function"]
-                        function["name"] += piece.function.name or ""
-                        function["arguments"] += piece.function.arguments or ""
-        return {"calls": list(calls.values())}
+        async for chunk in await client.chat.completions.create(messages=messages, **options):
+            for choice in chunk.choices:
+                ended = ended or choice.finish_reason is not None
+                if choice.delta.content:
+                    text += choice.delta.content
+                    await run.emit(choice.delta.content)
+                for piece in choice.delta.tool_calls or ():
+                    begun = {"id": piece.id, "type": "function", "function": {"name": "", "arguments": ""}}
+                    function = calls.setdefault(piece.index, begun)["function"]
+                    function["name"] += piece.function.name or ""
+                    function["arguments"] += piece.function.arguments or ""
+        if not ended:
+            raise RunFailed("The model's answer broke off.")
+        return {"role": "assistant", "content": text, "tool_calls": list(calls.values())}
 
     for number in range(8):
-        calls = (await run.once(f"answer {number}", ask, uses_run=True, idempotent=True))["calls"]
-        if not calls:
+        answer = await run.once(f"answer {number}", ask, uses_run=True, idempotent=True)
+        if not answer["tool_calls"]:
             return
-        messages.append({"role": "assistant", "tool_calls": calls})
-        for call in calls:
-            function = call["function"]
-            result = await run.call_tool(TOOLS[function["name"]], json.loads(function["arguments"]))
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": result.content})
+        messages.append(answer)
+        for call in answer["tool_calls"]:
+            name, arguments = call["function"]["name"], json.loads(call["function"]["arguments"] or "{}")
+            known = TOOLS.get(name)
+            content = (
+                f"There is no tool {name!r}." if known is None else (await run.call_tool(known, arguments)).content
+            )
+            messages.append({"role": "tool", "tool_call_id": call["id"], "content": content})
 
 
 app = App(agent)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from builders import user_json
-from models.model_server import aimock
+from models.model_server import Recorded, aimock, sse, stream
 from processes.commands import example
 from serving import REPOSITORY, check_valid, text_of
 
@@ -51,6 +51,35 @@ def test_14_openai_sdk(tmp_path: Path) -> None:
         second = server.events(run_id="r2", messages=[user_json("m1", "Settle the debt")], resume=resume)
     assert results(second) == ["Transferred 900 to the landlord."]
     assert text_of(second) == "That is settled."
+
+
+def test_14_openai_sdk_keeps_texts_with_their_calls_and_survives_bad_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = [("c1", "nobody", {}), ("c2", "transfer", {"amount": 900, "to": "the landlord"})]
+    cut = {"choices": [{"index": 0, "delta": {"content": "Whi"}, "finish_reason": None}]}
+    answers = [stream("openai chat", text="A moment.", calls=calls), stream("openai chat", calls=calls[:1]), sse([cut])]
+    with Recorded(answers) as recorded:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{recorded.url}/v1")
+        with example("14_openai_sdk.py", tmp_path) as server:
+            first = server.events(messages=[user_json("m1", "Settle the debt")])
+            (interrupt,) = first[-1]["outcome"]["interrupts"]
+            resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+            second = server.events(run_id="r2", messages=[user_json("m1", "Settle the debt")], resume=resume)
+    assert (text_of(first), text_of(second)) == ("A moment.", "Whi")
+    assert (second[-1]["type"], second[-1]["message"]) == ("RUN_ERROR", "The model's answer broke off.")
+    texts = [event for event in [*first, *second] if event["type"] == "TEXT_MESSAGE_START"]
+    assert len(texts) == 2  # none for an answer that has only calls
+    asked, _, last = recorded.requests
+    assert asked["tools"][0]["function"]["description"] == "Transfer an amount to somebody."
+    assert [message.get("content") for message in last["messages"]] == [
+        "Settle the debt",
+        "A moment.",
+        "There is no tool 'nobody'.",
+        "Transferred 900 to the landlord.",
+        "",
+        "There is no tool 'nobody'.",
+    ]
 
 
 @pytest.mark.parametrize(
