@@ -101,12 +101,13 @@ def _call_ids(snapshot: Any, calls: Sequence[dict[str, Any]]) -> list[str | None
 def read_answers(snapshot: Any, resume: Sequence[ResumeEntry]) -> dict[str, Any] | None:
     """Return the answers by the ids of LangGraph's interrupts; None to continue after a breakpoint.
 
-    Raise LookupError for questions that the checkpointer does not have: the graph would run from its start.
+    Raise LookupError for questions that the checkpoint does not have: the graph would run from its start, or repeat a
+    node.
     """
     given = {entry.interrupt_id: entry.payload for entry in resume}
     if all(one.startswith(_BREAKPOINT) for one in given):
         if snapshot is None or not snapshot.next:
-            raise LookupError(_forgotten(given))
+            raise LookupError(_not_waiting(given, snapshot))
         return None
     answers: dict[str, Any] = {}
     for one in () if snapshot is None else snapshot.interrupts:
@@ -119,15 +120,17 @@ def read_answers(snapshot: Any, resume: Sequence[ResumeEntry]) -> dict[str, Any]
             payload = given.pop(one.id)
             answers[one.id] = _decision(payload, one.value) if _is_approval(one.value) else payload
     if given:
-        raise LookupError(_forgotten(given))
+        raise LookupError(_not_waiting(given, snapshot))
     return answers
 
 
-def _forgotten(ids: Iterable[str]) -> str:
-    return (
-        f"the graph's checkpointer does not have the answered interrupts {', '.join(ids)}; "
-        "compile the graph with a checkpointer that outlives the process"
-    )
+def _not_waiting(ids: Iterable[str], snapshot: Any) -> str:
+    names = ", ".join(ids)
+    if snapshot is not None and snapshot.values:
+        reason = "a run that used the answers failed, or its process died"
+        return f"the graph is past the answered interrupts {names}: {reason}; cancel them to continue the thread"
+    fix = "compile the graph with a checkpointer that outlives the process"
+    return f"the graph's checkpointer does not have the answered interrupts {names}; {fix}"
 
 
 def _decision(payload: Any, call: dict[str, Any]) -> Any:
