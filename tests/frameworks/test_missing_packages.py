@@ -64,5 +64,7 @@ def test_agents_of_pydantic_ai_need_its_extra(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_what_replaced_the_providers_is_said_where_they_are_imported() -> None:
-    with pytest.raises(ImportError, match=re.escape("from aguila.frameworks import pydantic_ai")):
+    with pytest.raises(ImportError, match=re.escape("from aguila.frameworks import pydantic_ai")) as raised:
         importlib.import_module("aguila.providers")
+    program = "\n".join(line.strip() for line in str(raised.value).splitlines() if line.startswith("    "))
+    exec(f"weather = lambda city: 'sun'\n{program.replace('openai:gpt-5.4-mini', 'test')}", {})
