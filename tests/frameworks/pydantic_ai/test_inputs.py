@@ -190,6 +190,22 @@ def test_the_state_of_dependencies_is_shared_and_survives_a_question(thread_for:
     assert deltas == [{"op": "add", "path": "/items/1", "value": "shirt L"}]
 
 
+@pytest.mark.parametrize("state", [{"items": ["hat"], "note": "mine"}, {"items": "no list", "note": "mine"}])
+def test_a_change_replaces_a_state_that_the_model_of_the_dependencies_does_not_have(
+    thread_for: Any, state: Any
+) -> None:
+    async def add(ctx: RunContext[Deps]) -> str:
+        ctx.deps.state.items.append("shirt")
+        return "added"
+
+    script = Script(("add", "{}"))
+    agent = script.agent(deps_type=Deps, tools=[add])
+    thread = thread_for(pydantic_ai.agent(agent, deps=Deps))
+    thread.send("Hi", state=state)
+    hat = ["hat"] if isinstance(state["items"], list) else []
+    assert thread.server.get(f"/threads/{thread.thread_id}").json()["state"] == {"items": [*hat, "shirt"]}
+
+
 @pytest.mark.parametrize("others", [[], [lambda: "seen"]], ids=["no tool is left", "another tool is left"])
 def test_the_answer_for_a_tool_that_is_gone_is_kept_and_the_run_says_so(thread_for: Any, others: list[Any]) -> None:
     paid: list[int] = []
