@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fastmcp.client.transports import StdioTransport
 from models.mcp_agent import calling, node_server, tour
 from ports import free_port
 from processes.node import run_node
 from pydantic_ai import Agent
+from pydantic_ai.mcp import MCPToolset
 from pydantic_ai.models.function import FunctionModel
 from serving import serving
 from waiting import wait_until
@@ -29,6 +31,8 @@ from aguila.testing import client_for
 
 pytestmark = pytest.mark.anyio
 SHOP = Path(__file__).parents[1] / "support" / "mcp_shop.py"
+WRONG: tuple[str, dict[str, Any]] = ("order", {})
+"""A call without its argument."""
 
 
 def accepts(port: int) -> bool:
@@ -143,6 +147,25 @@ async def test_the_server_learns_that_the_user_gave_up(tmp_path: Path) -> None:
         await thread.run("order")
         await answer_all(thread, GIVE_UP)
     assert results(thread) == ["not ordered: cancel"]
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+async def test_each_error_of_a_tool_is_a_result_that_the_model_sees(tmp_path: Path, is_plain: bool) -> None:
+    command = [sys.executable, str(SHOP), str(tmp_path / "log")]
+    shop = MCPToolset(StdioTransport(command[0], command[1:])) if is_plain else MCPServer(command)
+    async with client_for(app_of(calling(*[WRONG] * 3), shop)) as client:
+        thread = client.thread()
+        await thread.run("order")
+    assert len(results(thread)) == 3
+    assert all("Field required" in one for one in results(thread))
+
+
+async def test_the_retries_of_a_server_limit_its_errors(tmp_path: Path) -> None:
+    shop = MCPServer([sys.executable, str(SHOP), str(tmp_path / "log")], max_retries=0)
+    async with client_for(app_of(calling(*[WRONG] * 2), shop)) as client:
+        with pytest.raises(RunFailed) as failed:
+            await client.thread().run("order")
+    assert failed.value.code == "unexpected_answer"
 
 
 async def test_the_page_of_a_tool_is_carried(tmp_path: Path) -> None:

@@ -69,6 +69,7 @@ from aguila.codec.notices import Notice, log_notice
 from aguila.errors import OutcomeUnknown
 from aguila.frameworks.pydantic_ai.errors import FinishProblem
 from aguila.frameworks.pydantic_ai.history import add_note, describe_edit
+from aguila.frameworks.pydantic_ai.mcp_errors import MCPConnection, ServerInRun
 from aguila.frameworks.pydantic_ai.model import AnswerEnded, RecordedModel
 from aguila.frameworks.pydantic_ai.names import Names, replace_surrogates
 from aguila.frameworks.pydantic_ai.turn import Turn, send_call
@@ -142,12 +143,13 @@ class RunCapability(AbstractCapability[Any]):
         return RecordedModel(model, self)
 
     def get_wrapper_toolset(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-        """Add the tools of the front end, and give the run to toolsets that need it."""
-        toolset = toolset.visit_and_replace(self._give_run)
+        """Add the tools of the front end, give the run to toolsets that need it, and treat errors of MCP servers."""
+        toolset = toolset.visit_and_replace(self._for_run)
         return _WithFrontend(toolset, ExternalToolset(self._offered), self._learn_frontend)
 
-    def _give_run(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
-        return toolset.for_run_of(self.run) if isinstance(toolset, NeedsRun) else toolset
+    def _for_run(self, toolset: AbstractToolset[Any]) -> AbstractToolset[Any]:
+        toolset = toolset.for_run_of(self.run) if isinstance(toolset, NeedsRun) else toolset
+        return ServerInRun(toolset) if isinstance(toolset, MCPConnection) else toolset
 
     def _learn_frontend(self, offered: Iterable[str], own: set[str]) -> None:
         names = [self.names.own(name) for name in offered]
