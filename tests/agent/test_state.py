@@ -280,10 +280,12 @@ def test_the_pause_between_comparisons_grows_while_nothing_changes(monkeypatch: 
             self.next = call
             return self
 
+        def call_soon_threadsafe(self, call: Any) -> None:
+            call()
+
         def cancel(self) -> None: ...
 
-    loop = Loop()
-    monkeypatch.setattr(shared_state.asyncio, "get_running_loop", lambda: loop)
+    loop: Any = Loop()
 
     class Out:
         """A replacement for the output of a run."""
@@ -301,7 +303,7 @@ def test_the_pause_between_comparisons_grows_while_nothing_changes(monkeypatch: 
 
     out: Any = Out()
     out.state.value["n"] = 0
-    shared_state.StateSampler(out)
+    shared_state.StateSampler(out, loop)
     loop.next()
     for _ in range(6):
         loop.next()

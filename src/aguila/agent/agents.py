@@ -116,7 +116,8 @@ async def call_agent(
 
 
 async def _call_on_loop(agent: Agent, run: Run, output: Output, grace: float) -> None:
-    output.state.on_read = output.begin_sampling  # nothing can have changed before
+    # Nothing can have changed before.
+    output.state.on_read = functools.partial(output.begin_sampling, asyncio.get_running_loop())
     produced: Any = agent(run)
     if inspect.isawaitable(produced):
         produced = await produced

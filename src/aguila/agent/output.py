@@ -254,9 +254,9 @@ class Output:
             self.failure = error
             raise
 
-    def begin_sampling(self) -> None:
+    def begin_sampling(self, loop: asyncio.AbstractEventLoop) -> None:
         """Compare the state also while the agent awaits something. Only for agents on the event loop."""
-        self.sampler = StateSampler(self)
+        self.sampler = StateSampler(self, loop)
 
     def send_state_if_due(self) -> None:
         """Send the changes of the state if a comparison is due."""

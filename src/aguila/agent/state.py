@@ -174,17 +174,18 @@ class SharedState:
 class StateSampler:
     """Compares the state on a timer.
 
-    The pause between two comparisons doubles while nothing changes, and grows with the cost of a comparison.
+    The pause between two comparisons doubles while nothing changes, and grows with the cost of a comparison. It may be
+    made in another thread than that of ``loop``: a sync tool may be the first to read the state.
     """
 
     __slots__ = ("_loop", "_output", "_pause", "_timer")
 
-    def __init__(self, output: Output) -> None:
+    def __init__(self, output: Output, loop: asyncio.AbstractEventLoop) -> None:
         self._output = output
         self._pause = MIN_PAUSE
-        self._loop = asyncio.get_running_loop()
+        self._loop = loop
         self._timer: asyncio.TimerHandle | None = None
-        self._schedule()
+        loop.call_soon_threadsafe(self._schedule)
 
     def stop(self) -> None:
         """Stop comparing."""

@@ -255,6 +255,22 @@ def test_an_app_says_how_an_agent_of_pydantic_ai_is_served() -> None:
         App(Script().agent())  # pyright: ignore[reportArgumentType]
 
 
+def test_a_sync_tool_may_be_the_first_to_read_the_state(thread_for: Any) -> None:
+    script = Script(("add", '{"item": "shirt"}'))
+    agent = script.agent(deps_type=Run)
+
+    @agent.tool
+    def add(ctx: RunContext[Run], item: str) -> str:
+        """Add."""
+        ctx.deps.state.setdefault("items", []).append(item)
+        return "added"
+
+    events = thread_for(pydantic_ai.agent(agent)).send("Hi", state={"items": ["hat"]})
+    assert [event["content"] for event in of_type(events, "TOOL_CALL_RESULT")] == ["added"]
+    deltas = [operation for event in of_type(events, "STATE_DELTA") for operation in event["delta"]]
+    assert deltas == [{"op": "add", "path": "/items/1", "value": "shirt"}]
+
+
 def test_a_structured_output_is_the_result_of_the_run(thread_for: Any) -> None:
     script = Script(("final_result", '{"items": ["hat"]}'))
     events = thread_for(pydantic_ai.agent(script.agent(output_type=Cart))).send("Hi")
