@@ -11,11 +11,31 @@ from typing import Any, Literal, Protocol
 
 from msgspec import UNSET, UnsetType
 
-from aguila.protocol import Event, Interrupt, Message, ResumeEntry, RunAgentInput, TokenUsage
+from aguila.protocol import (
+    AssistantMessage,
+    Event,
+    Interrupt,
+    Message,
+    ResumeEntry,
+    RunAgentInput,
+    TokenUsage,
+    ToolCall,
+)
 from aguila.stream.writer import EventWriter
 
 Outcome = Literal["success", "interrupt", "cancelled", "error"]
 """How a run ended."""
+
+
+def find_call_ids(messages: Sequence[Message]) -> frozenset[str]:
+    """Return the ids of the tool calls in messages."""
+    return frozenset(
+        call.id
+        for message in messages
+        if isinstance(message, AssistantMessage)
+        for call in message.tool_calls or ()
+        if isinstance(call, ToolCall)
+    )
 
 
 class Sink(Protocol):
@@ -79,7 +99,8 @@ class RunContext:
     caller sends its RUN_STARTED. ``recorded`` are the results of ``once`` under the root run, as JSON. ``new_id`` makes
     error references. ``title`` is that of the thread when the run began. ``max_state`` is how many bytes of state a
     client may send. If ``is_stored`` is False, the run can neither ask, nor record an effect, nor change the session or
-    the title. ``is_known`` returns whether the thread has a message.
+    the title. ``is_known`` returns whether the thread has a message. ``earlier_calls`` are the ids of calls that the
+    thread has and the input may lack.
     """
 
     input: RunAgentInput
@@ -101,6 +122,7 @@ class RunContext:
     is_stored: bool = True
     debug: bool = False
     is_known: Callable[[Message], Awaitable[bool]] | None = None
+    earlier_calls: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

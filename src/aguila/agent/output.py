@@ -13,19 +13,17 @@ from typing import Any, NoReturn, ParamSpec, cast, overload
 
 from msgspec import UNSET, UnsetType
 
-from aguila.agent.context import RunContext, Sink
+from aguila.agent.context import RunContext, Sink, find_call_ids
 from aguila.agent.replay.branches import Branches
 from aguila.agent.replay.filter import ReplayFilter
 from aguila.agent.state import SharedState, StateSampler
 from aguila.agent.yielded import YieldedValues
 from aguila.offload import offload
 from aguila.protocol import (
-    AssistantMessage,
     JsonPatchOperation,
     StateSnapshotEvent,
     TextMessageContentEvent,
     TextMessageStartEvent,
-    ToolCall,
 )
 from aguila.stream.json_values import copy_json
 from aguila.stream.verification.rules import TEXT
@@ -85,14 +83,8 @@ class Output:
     def _is_called(self, call_id: str) -> bool:
         if self._called is None:
             resumed = self._context.resume_input
-            histories = (self._context.input.messages, () if resumed is None else resumed.messages)
-            self._called = frozenset(
-                call.id
-                for messages in histories
-                for message in messages
-                if isinstance(message, AssistantMessage)
-                for call in message.tool_calls or ()
-                if isinstance(call, ToolCall)
+            self._called = self._context.earlier_calls.union(
+                find_call_ids(self._context.input.messages), () if resumed is None else find_call_ids(resumed.messages)
             )
         return call_id in self._called or self.agent_writer.has_call(call_id)
 

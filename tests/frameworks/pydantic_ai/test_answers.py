@@ -346,6 +346,22 @@ def test_parallel_calls_with_one_id_are_two_calls(answering: Start) -> None:
     assert len({call["id"] for call in recorded.requests[1]["messages"][1]["tool_calls"]}) == 2
 
 
+@pytest.mark.parametrize("sends_history", [False, True])
+def test_a_call_id_that_the_thread_has_is_replaced_also_if_the_client_sends_only_new_messages_p21(
+    answering: Start, sends_history: bool
+) -> None:
+    turns: list[Json] = [{"calls": [("call_0", "weather", {"city": city})]} for city in ("Oslo", "Rome")]
+    thread, _ = answering("openai chat", turns[0], {"text": "Cold."}, turns[1], {"text": "Warm."}, tools=[weather])
+    first = thread.send("Hi")
+    new: Json = {"id": "m2", "role": "user", "content": "And Rome?"}
+    second = thread.events(run_id="r2", messages=[*(history(first) if sends_history else []), new])
+    calls = [event["toolCallId"] for event in of_type([*first, *second], "TOOL_CALL_START")]
+    assert calls[0] == "call_0" != calls[1]
+    messages = thread.server.get(f"/threads/{thread.thread_id}").json()["messages"]
+    made = [call["function"]["arguments"] for one in messages for call in one.get("toolCalls", ())]
+    assert [json.loads(arguments)["city"] for arguments in made] == ["Oslo", "Rome"]
+
+
 # Ends: usage, calls that were cut off, one set of codes
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from uuid_utils import uuid7
 
-from aguila.agent.context import RunContext
+from aguila.agent.context import RunContext, find_call_ids
 from aguila.chat.own_metadata import read_own_metadata
 from aguila.codec import decode_event
 from aguila.codec.json.bounded_floats import decode_json
@@ -79,6 +79,8 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
     else:
         run.default_title = derive_title(sent.messages)
     root_run_id = run_id if resume.replay is None else resume.root_run_id
+    history = EarlierHistory(threads, scope, thread_id, root_run_id if request.is_stored else None, sent.parent_run_id)
+    is_new = request.is_stored and first.first == 1
     return RunContext(
         input=sent if resume.original_input is None else resume.original_input,
         resume_input=None if resume.original_input is None else resume_input,
@@ -98,9 +100,9 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
         max_state=settings.limits.state,
         is_stored=request.is_stored,
         debug=settings.debug,
-        is_known=EarlierHistory(
-            threads, scope, thread_id, root_run_id if request.is_stored else None, sent.parent_run_id
-        ).has,
+        is_known=history.has,
+        # The input of a quick plan has the calls of its thread.
+        earlier_calls=frozenset() if is_new or plan.is_quick else await history.call_ids(),
     )
 
 
@@ -140,7 +142,7 @@ class EarlierHistory:
         ``StoreUnavailable``.
         """
         if self._known is None:
-            view = await self._load()
+            view = await self._load(with_known=True)
             self._messages = {} if view is None else {one.id: one for one in view.conversation.messages}
             self._known = KnownMessages() if view is None else view.index.known
         known = self._known
@@ -152,7 +154,12 @@ class EarlierHistory:
         own = self._messages.get(message.id) if is_from_client else None
         return own is not None and is_same_message(message, own)
 
-    async def _load(self) -> View | None:
+    async def call_ids(self) -> frozenset[str]:
+        """Return the ids of the calls in the messages of the thread. Raises ``StoreUnavailable``."""
+        view = await self._load()
+        return frozenset() if view is None else find_call_ids(view.conversation.messages)
+
+    async def _load(self, *, with_known: bool = False) -> View | None:
         """Return the thread before the run; None if the run is its first."""
         threads, scope, thread_id = self.threads, self.scope, self.thread_id
         try:
@@ -162,7 +169,7 @@ class EarlierHistory:
                 if len(runs) < 2:
                     return None
                 parent = runs[-2].run_id
-            return await threads.at(scope, thread_id, parent, with_known=True)
+            return await threads.at(scope, thread_id, parent, with_known=with_known)
         except NotFound:  # a new thread, or one that was deleted
             return None
 
