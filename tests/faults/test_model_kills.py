@@ -12,7 +12,7 @@ import pytest
 from builders import user_json
 from faults.kit import Effects, Worker, report, scaled
 from httpx2 import HTTPError
-from serving import check_valid
+from serving import check_valid, server_process, text_of
 from waiting import wait_until
 
 LOOKS = 5
@@ -137,3 +137,48 @@ def test_a_run_that_is_killed_at_any_step_goes_on_with_the_same_answer(
         survivor.stop()
     assert kills >= 3
     report(f"kills of a model's run on {kind}", kills=kills, unknown_outcomes=unknown)
+
+
+LOST = """
+import asyncio
+from pydantic_ai import Agent
+from pydantic_ai.messages import ToolReturnPart
+from pydantic_ai.models.function import DeltaToolCall, FunctionModel
+from aguila import App
+from aguila.frameworks import pydantic_ai
+from aguila.server import Timing
+
+async def answer(messages, info):
+    results = [part.content for one in messages for part in one.parts if isinstance(part, ToolReturnPart)]
+    if results:
+        yield "; ".join(results)
+    else:
+        yield {{0: DeltaToolCall("pay", "{{}}", tool_call_id="call-pay")}}
+
+shop = Agent(FunctionModel(stream_function=answer))
+
+@shop.tool_plain
+async def pay() -> str:
+    await asyncio.sleep(600)
+    return "paid"
+
+app = App(pydantic_ai.agent(shop), store="{store}", history="{history}", timing=Timing(lease=0.5), drain=0.1)
+"""
+
+
+@pytest.mark.parametrize("history", ["client", "server"])
+def test_the_model_is_told_of_a_call_that_the_process_of_a_first_run_died_in(tmp_path: Path, history: str) -> None:
+    (tmp_path / "lost.py").write_text(LOST.format(store=tmp_path / "threads.db", history=history))
+    said = [user_json("u1", "Pay")]
+    with server_process("lost:app", tmp_path) as server, server.run(run_id="r1", messages=said) as stream:
+        stream.read_until("TOOL_CALL_END")
+        server.process.kill()
+        server.process.wait()
+    with server_process("lost:app", tmp_path) as server:
+        wait_until(lambda: server.status_of("thread", "r1") == "error")
+        for number in (2, 3):  # the result stays in the thread
+            sent = [*server.get("/threads/thread").json()["messages"], user_json(f"u{number}", "Go on")]
+            events = server.events(run_id=f"r{number}", messages=sent)
+            check_valid(events)
+            assert text_of(events).count(f"{UNKNOWN} 'pay' was executed") == 1
+            assert len([event for event in events if event["type"] == "TOOL_CALL_RESULT"]) == (number == 2)

@@ -101,6 +101,7 @@ class RunContext:
     client may send. If ``is_stored`` is False, the run can neither ask, nor record an effect, nor change the session or
     the title. ``is_known`` returns whether the thread has a message. ``earlier_calls`` are the ids of calls that the
     thread has and the input may lack.
+    ``find_lost_calls`` returns the ids of those that a process died in.
     """
 
     input: RunAgentInput
@@ -123,6 +124,7 @@ class RunContext:
     debug: bool = False
     is_known: Callable[[Message], Awaitable[bool]] | None = None
     earlier_calls: frozenset[str] = frozenset()
+    find_lost_calls: Callable[[], Awaitable[frozenset[str]]] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

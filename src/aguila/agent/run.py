@@ -75,6 +75,7 @@ class Run(RunAPI):
         self._title = context.title
         self._services = services
         self._is_known = context.is_known
+        self._find_lost_calls = context.find_lost_calls
         self.is_stored = context.is_stored
         """Whether the run is stored. If not, questions, ``once``, and changes of session or title raise an error."""
         self.usage: list[TokenUsage] = []
@@ -168,6 +169,13 @@ class Run(RunAPI):
         messages, and results of front-end tools. A replay gets the same answers again.
         """
         return self._is_known is not None and await self._is_known(message)
+
+    async def lost_calls(self) -> frozenset[str]:
+        """Return the ids of the thread's calls without a result whose run ended with ``run_lost``: its process died.
+
+        Nobody knows whether they were executed. A replay gets the same answer again.
+        """
+        return frozenset() if self._find_lost_calls is None else await self._find_lost_calls()
 
     async def emit(self, event: Any) -> None:
         """Send what a generator may yield: text, an event (ours or of ``ag_ui.core``), a chat update, or a list."""

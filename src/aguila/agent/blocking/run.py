@@ -215,6 +215,7 @@ class BlockingRun(BlockingRunAPI[Run]):
     chat = wrap_result(on_loop(Run.chat), BlockingChat)
     chat_messages = blocking(Run.chat_messages)
     is_known = blocking(Run.is_known)
+    lost_calls = blocking(Run.lost_calls)
     emit = blocking(Run.emit)
     patch_state = blocking(Run.patch_state)
     flush = blocking(Run.flush)

@@ -24,6 +24,7 @@ from aguila.errors import RunFailed, ToolRoundsExceeded
 from aguila.frameworks.pydantic_ai.capability import RunCapability, SharedState
 from aguila.frameworks.pydantic_ai.errors import FinishProblem
 from aguila.frameworks.pydantic_ai.history import BEGIN, GO_ON, to_model_messages
+from aguila.frameworks.pydantic_ai.lost_calls import answer_lost_calls
 from aguila.frameworks.pydantic_ai.media import leave_out_media
 from aguila.frameworks.pydantic_ai.model import AnswerEnded
 from aguila.frameworks.pydantic_ai.names import Names, replace_surrogates
@@ -82,6 +83,7 @@ def agent(
     async def serve(run: Run) -> None:
         """Answer with a model and its tools."""
         key = run.new_key("aguila.pydantic_ai")  # before the first await: agents may start concurrently
+        await answer_lost_calls(run)
         names = Names(())
         own = _make_deps(deps, run)
         state = SharedState(run, own)

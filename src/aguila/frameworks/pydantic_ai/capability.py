@@ -70,6 +70,7 @@ from aguila.errors import OutcomeUnknown
 from aguila.frameworks.pydantic_ai.errors import FinishProblem
 from aguila.frameworks.pydantic_ai.history import add_note, describe_edit
 from aguila.frameworks.pydantic_ai.mcp_errors import MCPConnection, ServerInRun
+from aguila.frameworks.pydantic_ai.lost_calls import describe_unknown_outcome
 from aguila.frameworks.pydantic_ai.model import AnswerEnded, RecordedModel
 from aguila.frameworks.pydantic_ai.names import Names, replace_surrogates
 from aguila.frameworks.pydantic_ai.turn import Turn, send_call
@@ -262,7 +263,7 @@ class RunCapability(AbstractCapability[Any]):
             self._questions += asked.interrupts
             raise CallDeferred from None
         except OutcomeUnknown:
-            record = {"failed": _unknown_outcome(call.tool_name)}
+            record = {"failed": describe_unknown_outcome(call.tool_name)}
         for kind, error in (("failed", ToolFailed), ("retry", ModelRetry)):
             if kind in record:
                 await self._send(call.tool_call_id, record[kind], record[kind])
@@ -364,12 +365,6 @@ async def _outcome_of(call: ToolCallPart, args: dict[str, Any], handler: Callabl
 def _failed(call: ToolCallPart, error: BaseException) -> dict[str, Any]:
     _log.warning("the tool %r failed", call.tool_name, exc_info=error, extra=log_fields())
     return {"failed": FAILED}
-
-
-def _unknown_outcome(name: str) -> str:
-    return (
-        f"it is unknown whether {name!r} was executed: the server stopped in the middle; check before calling it again"
-    )
 
 
 def _content_of(part: ToolReturnPart) -> Any:

@@ -103,6 +103,7 @@ async def load_context(environment: Environment, run: LiveRun, plan: Plan, first
         is_known=history.has,
         # The input of a quick plan has the calls of its thread.
         earlier_calls=frozenset() if is_new or plan.is_quick else await history.call_ids(),
+        find_lost_calls=history.lost_calls,
     )
 
 
@@ -158,6 +159,27 @@ class EarlierHistory:
         """Return the ids of the calls in the messages of the thread. Raises ``StoreUnavailable``."""
         view = await self._load()
         return frozenset() if view is None else find_call_ids(view.conversation.messages)
+
+    async def lost_calls(self) -> frozenset[str]:
+        """Return the calls without a result whose run, or one that continued it, was lost.
+
+        Raises ``StoreUnavailable``.
+        """
+        view = await self._load()
+        lost: set[str] = set()
+        unanswered: set[str] = set()  # calls of a run and of those whose questions it answered
+        for run in () if view is None else view.conversation.runs:
+            for call_id, status in run.calls.items():
+                if status == "called":
+                    unanswered.add(call_id)
+                elif status == "answered":
+                    unanswered.discard(call_id)
+                    lost.discard(call_id)
+            if run.error is not None and run.error.code == "run_lost":
+                lost |= unanswered
+            elif run.outcome != "interrupt":
+                unanswered.clear()
+        return frozenset(lost)
 
     async def _load(self, *, with_known: bool = False) -> View | None:
         """Return the thread before the run; None if the run is its first."""
