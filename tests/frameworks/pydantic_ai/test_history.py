@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from models.answers import blocks, call_part, history, items, next_turn, of_type, parts, result_in, resumed, use
 from models.model_server import PROVIDERS, Recorded, sse
 from models.request_checkers import WIRE_CHECKERS
-from pydantic_ai.messages import ToolCallPart
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from aguila import App
-from aguila.chat import ChatMessage, FunctionCallContent, FunctionResultContent, TextContent, tool
+from aguila.chat import ChatMessage, FunctionCallContent, FunctionResultContent, TextContent, ToolError, tool
 from aguila.chat.property_keys import METADATA
 from aguila.frameworks import pydantic_ai
 from aguila.testing import client_for
@@ -106,6 +108,41 @@ def test_arguments_that_the_user_edited_are_sent_to_the_model_in_this_run_and_in
     if provider != "gemini":  # whose calls have other ids, made by pydantic-ai, in each run
         assert later == within
     assert "900" in json.dumps(recorded.requests[2])  # the call stays as the model made it
+
+
+@pytest.mark.parametrize(
+    ("edited", "problem"), [({"amount": 5000}, "That is too much."), ({"amount": "x"}, "int_parsing")]
+)
+def test_the_model_is_told_of_edited_arguments_also_if_the_result_is_an_error(
+    thread_for: Any, edited: Json, problem: str
+) -> None:
+    requests: list[list[ModelMessage]] = []
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        requests.append(messages)
+        if len(requests) == 1:
+            yield {0: DeltaToolCall("pay", '{"amount": 7}', tool_call_id="c1")}
+        else:
+            yield "Hm."
+
+    agent = Agent(FunctionModel(stream_function=answer))
+
+    @agent.tool_plain(requires_approval=True, name="pay")
+    def refuse(amount: int) -> str:  # pyright: ignore[reportUnusedFunction]
+        raise ToolError("That is too much.")
+
+    thread = thread_for(pydantic_ai.agent(agent))
+    first = thread.send("Hi")
+    second = resumed(thread, first, payload={"approved": True, "editedArgs": edited})
+    (result,) = of_type(second, "TOOL_CALL_RESULT")
+    assert problem in result["content"]
+    assert "changed" not in result["content"]
+    next_turn(thread, [*first, *second], run_id="r3")
+    for sent in requests[1:]:
+        (part,) = [part for message in sent for part in message.parts if isinstance(part, ToolReturnPart)]
+        text = part.model_response_str()
+        assert text.count("(The user changed the arguments to ") == 1, text
+        assert problem in text
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)

@@ -37,6 +37,7 @@ from pydantic_ai.messages import (
     FunctionToolResultEvent,
     ModelMessage,
     ModelRequest,
+    ModelRequestPart,
     ToolCallPart,
     ToolReturn,
     ToolReturnPart,
@@ -69,8 +70,8 @@ from aguila.codec.notices import Notice, log_notice
 from aguila.errors import OutcomeUnknown
 from aguila.frameworks.pydantic_ai.errors import FinishProblem
 from aguila.frameworks.pydantic_ai.history import add_note, describe_edit
-from aguila.frameworks.pydantic_ai.mcp_errors import MCPConnection, ServerInRun
 from aguila.frameworks.pydantic_ai.lost_calls import describe_unknown_outcome
+from aguila.frameworks.pydantic_ai.mcp_errors import MCPConnection, ServerInRun
 from aguila.frameworks.pydantic_ai.model import AnswerEnded, RecordedModel
 from aguila.frameworks.pydantic_ai.names import Names, replace_surrogates
 from aguila.frameworks.pydantic_ai.turn import Turn, send_call
@@ -216,11 +217,11 @@ class RunCapability(AbstractCapability[Any]):
         return list(ids)
 
     def with_added(self, messages: Sequence[ModelMessage]) -> list[ModelMessage]:
-        """Return messages of a request with those that were added."""
+        """Return messages of a request with those that were added, and with notes about edited arguments."""
         made: list[ModelMessage] = []
         added = dict(self._added)
         for index, message in enumerate(messages, start=1):
-            made.append(message)
+            made.append(self._with_notes(message))
             for more in added.get(index, ()):
                 last = made[-1]
                 if isinstance(last, ModelRequest) and isinstance(more, ModelRequest):
@@ -228,6 +229,22 @@ class RunCapability(AbstractCapability[Any]):
                 else:
                     made.append(more)
         return made
+
+    def _with_notes(self, message: ModelMessage) -> ModelMessage:
+        """Add the edits to the results of calls with edited arguments, also if they are errors (``history``)."""
+        if not isinstance(message, ModelRequest) or all(self._edit_of(part) is None for part in message.parts):
+            return message
+        parts: list[ModelRequestPart] = []
+        for part in message.parts:
+            edited = self._edit_of(part)
+            if edited is not None and isinstance(part, ToolReturnPart):
+                value = part.content if part.files else part.model_response_str(wrap_if_error=False)
+                part = replace_message(part, content=add_note(value, describe_edit(edited)))
+            parts.append(part)
+        return replace_message(message, parts=parts)
+
+    def _edit_of(self, part: ModelRequestPart) -> dict[str, Any] | None:
+        return self._edited.get(part.tool_call_id) if isinstance(part, ToolReturnPart) else None
 
     # Calls of the agent's own tools
 
@@ -272,9 +289,6 @@ class RunCapability(AbstractCapability[Any]):
         part = ToolReturnPart(call.tool_name, value, call.tool_call_id)
         await self._send(call.tool_call_id, _content_of(part))
         more: Any = _user_contents.validate_python(record.get("content"))
-        edited = self._edited.get(call.tool_call_id)
-        if edited is not None:
-            value = add_note(part.content if part.files else part.model_response_str(), describe_edit(edited))
         tools: Any = record.get("tools")
         return ToolReturn(value, content=more, tools=tools) if more or tools else value
 
