@@ -424,6 +424,7 @@ class OwnStore(Reader, Store):
         thread_id: str | None = None,
         quotas: s.Quotas | None = None,
     ) -> s.FileRecord:
+        encoding.check_ids(scope, thread_id or "")
         record = s.FileRecord(
             scope=scope,
             file_id=encoding.hash_blob(scope, data, media_type, filename),

@@ -428,17 +428,18 @@ class Store(StoreReader):
     ) -> FileRecord:
         """Store a file. With ``thread_id``, the file is removed with that thread, which need not exist yet.
 
-        The file stays while another thread holds it, and if it was also stored without a thread. Raises
-        ``QuotaExceeded`` for a new file that ``quotas`` does not allow.
+        The file stays while another thread holds it, and if it was also stored without a thread. Raises ``ValueError``
+        for a scope or a thread id that is no id, and ``QuotaExceeded`` for a new file that ``quotas`` does not allow.
         """
 
     @abstractmethod
     async def sweep(self, retention: Retention, *, limit: int = 100) -> Swept:
         """Remove the oldest threads and files of each scope beyond the retention, and the rows of deleted threads.
 
-        With ``Retention.compact_after``, also return at most ``limit`` runs that ended longer ago and were not
-        compacted. A run is left out if an interrupt that it raised or answered is not settled, or was settled by a run
-        that did not succeed: such an interrupt can be answered again.
+        With ``Retention.compact_after``, also return at most ``limit`` runs that ended at least so long ago and were
+        not compacted, in the order in which they ended; at equal times, in the order in which they began. A run is left
+        out if an interrupt that it raised or answered is not settled, or was settled by a run that did not succeed:
+        such an interrupt can be answered again.
         """
 
     # Archives

@@ -76,6 +76,18 @@ class CompactionContract(StoreTest):
         assert list(await read(store, "t", 2, until=5)) == []
 
     @pytest.mark.usefixtures("compacts")
+    async def test_runs_that_ended_first_are_compacted_first(self, store: Store, clock: Clock):
+        leases = {thread: await start(store, thread) for thread in ("c", "a", "e", "b", "d")}
+        for thread in ("d", "c", "e", "b"):  # at one time: the run that began first
+            await finish(store, leases[thread])
+        clock.now += 10
+        await finish(store, leases["a"])
+        clock.now += 50
+        assert [run.thread_id for run in await compactable(store, 50)] == ["c", "e", "b", "d", "a"]
+        assert [run.thread_id for run in await compactable(store, 50, limit=3)] == ["c", "e", "b"]
+        assert [run.thread_id for run in await compactable(store, 50.5)] == ["c", "e", "b", "d"]
+
+    @pytest.mark.usefixtures("compacts")
     async def test_runs_with_questions_that_may_be_answered_are_left_alone(self, store: Store, clock: Clock):
         lease = await start(store, "t", "asks")
         await finish(store, lease, "i1", "i2")

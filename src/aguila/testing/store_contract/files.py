@@ -34,6 +34,13 @@ class FilesContract(StoreTest):
         assert not await is_stored(store, file.file_id)
         assert (await store.file("a", other.file_id))[1] == b"\x00data"
 
+    @pytest.mark.parametrize("text", ["half \ud800", "nul \0"])
+    async def test_the_scope_and_the_thread_of_a_file_are_ids(self, store: Store, text: str):
+        for scope, thread_id in ((text, None), ("a", text)):
+            with pytest.raises(ValueError, match=r"surrogate|NUL"):
+                await store.put_file(scope, b"1", media_type="text/plain", thread_id=thread_id)
+        assert await total_usage(store) == Usage()
+
     async def test_a_file_is_removed_with_the_last_thread_that_holds_it(self, store: Store):
         ids: dict[str, str] = {}
         for name, threads in {"one": ["t1"], "both": ["t1", "t2"], "kept": ["t1", None], "free": [None]}.items():

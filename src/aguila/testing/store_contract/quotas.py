@@ -17,6 +17,7 @@ from aguila.testing.store_contract.support import (
     delete_file,
     finish,
     lines,
+    record,
     start,
     total_usage,
     usage_of,
@@ -71,6 +72,26 @@ class QuotasContract(StoreTest):
         assert (await usage_of(store)).bytes == (await total_usage(store)).bytes == empty.bytes + 300
         await store.amend("a", "t", ThreadUpdate(metadata=None))
         assert await usage_of(store) == await total_usage(store) == empty
+
+    async def test_usage_counts_effects_and_interrupts(self, store: Store):
+        lease = await start(store)
+        used = (await usage_of(store)).bytes
+        await record(store, lease, "r", "effect", None)
+        assert (await usage_of(store)).bytes == used
+        await record(store, lease, "r", "effect", b"1" * 500)
+        await record(store, lease, "r", "effect", b"2" * 900)  # the first result stays
+        assert (await usage_of(store)).bytes == used + 500
+        await append(store, lease, [b"{}"], end=RunEnd(outcome="interrupt", interrupts=[("i", b"i" * 300)]))
+        assert (await usage_of(store)).bytes == (await total_usage(store)).bytes == used + 500 + 2 + 300
+        lease = await start(store, run_id="next", claims=["i"])
+        used = (await usage_of(store)).bytes
+        await append(store, lease, [b"{}"], end=RunEnd(outcome="interrupt", interrupts=[("i", b"i" * 100)]))
+        assert (await usage_of(store)).bytes == (await total_usage(store)).bytes == used + 2 + 100 - 300
+        before = await usage_of(store)
+        async with store.snapshot() as snapshot:
+            archive = await read_archive(snapshot, "a", "t")
+        await store.restore(archive, replace=True)
+        assert await usage_of(store) == await total_usage(store) == before
 
     async def test_usage_shrinks_with_what_is_removed(self, store: Store):
         await complete(store, "t", "r")
