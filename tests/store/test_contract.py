@@ -26,6 +26,9 @@ class TestSQLiteStore(StoreContract):
     def make(self, clock: Clock, tmp_path: Path) -> Store:
         return SQLiteStore(tmp_path / "threads.db", clock=clock, monotonic=clock.monotonic)
 
+    def make_second(self, clock: Clock, tmp_path: Path) -> Store:
+        return self.make(clock, tmp_path)  # the same file
+
 
 class ListeningStore(PostgresStore):
     """Opens when it listens: whatever was missed until then, a run may have a cancel request."""
@@ -47,6 +50,9 @@ class TestPostgresStore(StoreContract):
     def make(self, clock: Clock, tmp_path: Path) -> Store:
         # The clock of the database: nobody sets it when the clock of a server is set.
         return ListeningStore(self._dsn, schema=self._schema, patience=30.0, clock=clock.monotonic)
+
+    def make_second(self, clock: Clock, tmp_path: Path) -> Store:
+        return self.make(clock, tmp_path)  # the same schema
 
     async def test_setting_back_the_clock_of_the_database_does_not_extend_leases_and_viewers(
         self, store: Store, clock: Clock

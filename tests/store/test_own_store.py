@@ -34,7 +34,11 @@ class TestOwnStore(StoreContract):
     STEPS = 150
 
     def make(self, clock: Clock, tmp_path: Path) -> Any:
-        return OWN["OwnStore"](clock=clock, monotonic=clock.monotonic)
+        self._database = OWN["Database"]()
+        return self.make_second(clock, tmp_path)
+
+    def make_second(self, clock: Clock, tmp_path: Path) -> Any:
+        return OWN["OwnStore"](self._database, clock=clock, monotonic=clock.monotonic)
 
 
 @pytest.mark.anyio

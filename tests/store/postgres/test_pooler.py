@@ -94,3 +94,6 @@ if "AGUILA_POOLER" in os.environ:  # make test-postgres sets it; make test has t
 
         def make(self, clock: Clock, tmp_path: Path) -> Store:
             return PostgresStore(self._dsn, schema=self._schema, wakeups="poll", patience=30.0, clock=clock.monotonic)
+
+        def make_second(self, clock: Clock, tmp_path: Path) -> Store:
+            return self.make(clock, tmp_path)

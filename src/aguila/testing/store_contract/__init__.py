@@ -4,7 +4,11 @@
 
     class TestMyStore(StoreContract):
         def make(self, clock, tmp_path):
-            return MyStore(clock=clock, monotonic=clock.monotonic)
+            self.database = ...  # a new, empty one
+            return MyStore(self.database, clock=clock, monotonic=clock.monotonic)
+
+        def make_second(self, clock, tmp_path):
+            return MyStore(self.database, clock=clock, monotonic=clock.monotonic)
 
 Every sentence of ``aguila.store.contract`` is a test. They need pytest and anyio.
 """
@@ -34,6 +38,7 @@ from aguila.testing.store_contract.removal import RemovalContract
 from aguila.testing.store_contract.repeats import RepeatsContract
 from aguila.testing.store_contract.requests import RequestsContract
 from aguila.testing.store_contract.scopes import ScopesContract
+from aguila.testing.store_contract.sharing import SharingContract
 from aguila.testing.store_contract.support import Clock
 from aguila.testing.store_contract.tails import TailsContract
 from aguila.testing.store_contract.threads import ThreadsContract
@@ -64,8 +69,11 @@ class StoreContract(
     FilesContract,
     QuotasContract,
     ArchivesContract,
+    SharingContract,
 ):
     """All parts of the contract. Subclass it and implement ``make``.
+
+    Implement ``make_second`` too if several processes can use the database: then two stores race.
 
     ``COMPACTS``: False for a store that keeps all events of old runs. ``STEPS``: how long a random history is.
     """

@@ -81,6 +81,13 @@ class StoreTest:
     def make(self, clock: Clock, tmp_path: Path) -> Store:
         """Return a new, empty store: its times are ``clock()``, and its leases follow ``clock.monotonic()``."""
 
+    def make_second(self, clock: Clock, tmp_path: Path) -> Store | None:
+        """Return another store on the database of the last ``make``, as a second process has it.
+
+        None skips the tests of two stores: for a store that lives in one process.
+        """
+        return None
+
     @pytest.fixture
     def anyio_backend(self) -> str:
         """Run the tests on asyncio."""
