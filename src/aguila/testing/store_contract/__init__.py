@@ -44,6 +44,7 @@ from aguila.testing.store_contract.tails import TailsContract
 from aguila.testing.store_contract.threads import ThreadsContract
 from aguila.testing.store_contract.turns import TurnsContract
 from aguila.testing.store_contract.viewers import ViewersContract
+from aguila.testing.store_contract.wakeups import WakeupsContract
 from aguila.testing.store_contract.writing import WriteContract
 
 
@@ -58,6 +59,7 @@ class StoreContract(
     ViewersContract,
     LogContract,
     TailsContract,
+    WakeupsContract,
     CursorsContract,
     RequestsContract,
     TurnsContract,
