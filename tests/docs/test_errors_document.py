@@ -47,7 +47,7 @@ def test_the_codes_of_run_error_are_explained() -> None:
     written = set(ending._MESSAGES)
     written |= set(re.findall(r'\bRunErrorEvent\([^)]*code="(\w+)"', SOURCE))
     runs = "".join(path.read_text() for path in (ROOT / "src" / "aguila" / "server" / "runs").glob("*.py"))
-    written |= set(re.findall(r'(?:\.fail|_encode_error)\([^)]*, "(\w+)"\)', runs))
+    written |= set(re.findall(r'(?:\.fail|_encode_error)\b[^)]*, "(\w+)"\)', runs))
     shared = {code for code, text in SECTION.findall(HTTP) if "RUN_ERROR" in text}
     assert {code for code, _ in SECTION.findall(RUN_ERROR)} | shared == written | {"run_not_stored"}
 
