@@ -306,12 +306,15 @@ def test_a_picture_alone_is_an_answer(answering: Start) -> None:
 
 
 @pytest.mark.parametrize("reason", ["OTHER", "SOMETHING_NEW"])
-def test_an_unknown_finish_reason_is_reported_and_fails_a_run_without_output(answering: Start, reason: str) -> None:
+def test_an_unknown_finish_reason_is_reported_and_fails_a_run_without_output(
+    answering: Start, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     thread, _ = answering("gemini", parts(finish=reason), parts({"text": "Hm"}, finish=reason))
     last = thread.send("Hi")[-1]
     assert (last["type"], last["code"]) == ("RUN_ERROR", "other")
     events = thread.send("Hi", run_id="r2")
     assert [event["value"]["reason"] for event in of_type(events, "CUSTOM")] == ["other"]
+    assert f"the model stopped for the unknown reason '{reason}' [models]" in caplog.text
 
 
 # OpenAI, and servers that speak it

@@ -236,7 +236,7 @@ def _finish_reason_of(stream: StreamedResponse, response: ModelResponse, system:
         return "malformed_call"
     if raw == "failed":  # of OpenAI's Responses
         raise unavailable()
-    log_notice(Notice(rule="providers", message=f"the model stopped for the unknown reason {raw!r}"))
+    log_notice(Notice(rule="models", message=f"the model stopped for the unknown reason {raw!r}"))
     return "other"
 
 
