@@ -179,17 +179,35 @@ async def test_the_page_of_a_tool_is_carried(tmp_path: Path) -> None:
     assert "<p>two eagles</p>" in json.dumps(app["resource"])
 
 
-async def test_a_server_that_is_not_there_fails_the_run_only() -> None:
-    app = app_of(calling(("order", {})), MCPServer(f"http://127.0.0.1:{free_port()}/mcp"))
+@pytest.mark.parametrize("server", ["http://key:secret@127.0.0.1:{port}/mcp?key=secret", "no-such-command-xyz --now"])
+async def test_a_server_that_is_not_there_fails_the_run_and_is_named_in_the_log(
+    server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = server.format(port=free_port())
+    app = app_of(calling(("order", {})), MCPServer(server))
     async with client_for(app) as client:
-        thread = client.thread()
-        with pytest.raises(RunFailed, match="The agent failed"):
-            await thread.run("go")
+        with pytest.raises(RunFailed) as failed:
+            await client.thread().run("go")
+    assert failed.value.code == "mcp_unavailable"
+    (named,) = [one.message for one in caplog.records if one.message.startswith("cannot use the MCP server")]
+    assert server.partition("@")[2].partition("?")[0] in named
+    assert "no-such-command-xyz --now" in named or "127.0.0.1" in named
+    assert "secret" not in named
 
 
-def test_a_server_is_a_url_or_a_command() -> None:
-    with pytest.raises(ValueError, match="a URL or a command"):
-        MCPServer("")
+async def test_servers_with_an_equal_tool_name_are_both_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shops = [MCPServer([sys.executable, str(SHOP), str(tmp_path / name)], id=name) for name in ("left", "right")]
+    async with client_for(app_of(calling(("order", {})), *shops)) as client:
+        with pytest.raises(RunFailed):
+            await client.thread().run("go")
+    assert "he MCP server 'left'" in caplog.text
+    assert "he MCP server 'right'" in caplog.text
+
+
+@pytest.mark.parametrize(("server", "problem"), [("", "a URL or a command"), ("ftp://x/mcp", "not ftp://")])
+def test_a_server_is_a_url_or_a_command(server: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        MCPServer(server)
 
 
 def test_the_official_client_sees_progress_images_questions_and_approvals(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, cast
+from urllib.parse import urlsplit
 
 from fastmcp.client.elicitation import ElicitResult
 from fastmcp.client.transports import StdioTransport
@@ -65,6 +67,8 @@ def _connection(server: str | Sequence[str]) -> Any:
     if isinstance(server, str) and server.startswith(("http://", "https://")):
         return server
     words = shlex.split(server) if isinstance(server, str) else list(server)
+    if words and re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", words[0]):
+        raise ValueError(f"the URL of an MCP server begins with http:// or https://, not {words[0].split(':')[0]}://")
     if not words:
         raise ValueError(
             "an MCP server is a URL or a command, such as 'npx -y @modelcontextprotocol/server-everything'"
@@ -72,11 +76,22 @@ def _connection(server: str | Sequence[str]) -> Any:
     return StdioTransport(words[0], words[1:], keep_alive=False)
 
 
+def _label(server: str | Sequence[str], name: str | None) -> str:
+    """Return what errors and questions call a server: its id, its URL without credentials, or its command."""
+    if name is None and isinstance(server, str) and server.startswith(("http://", "https://")):
+        url = urlsplit(server)
+        name = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
+    if name is None:
+        name = server if isinstance(server, str) else shlex.join(server)
+    return f"the MCP server {name!r}"
+
+
 class _RunServer(MCPToolset[Any]):
     """The session of one run. What the server sends during a call is handled by the task of that call."""
 
     def __init__(self, server: str | Sequence[str], options: dict[str, Any], run: Run) -> None:
         self.run = run
+        self.shown_label = _label(server, options["id"])
         self.one_call = asyncio.Lock()
         self.received: asyncio.Queue[Callable[[], Awaitable[None]] | None] = asyncio.Queue()
         self.call_name = ""
@@ -87,6 +102,11 @@ class _RunServer(MCPToolset[Any]):
         # A modern session (MCP 2026) has no connection on which a server could ask during a call. Servers that know it
         # know the handshake, too.
         self.client.mode = "legacy"
+
+    @property
+    def label(self) -> str:
+        """The name of the server in errors."""
+        return self.shown_label
 
     async def call_tool(
         self, name: str, tool_args: dict[str, Any], ctx: RunContext[Any], tool: ToolsetTool[Any]
