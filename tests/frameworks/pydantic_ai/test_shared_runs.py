@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 from models.model_server import PROVIDERS, Recorded
+from pydantic_ai import Agent, RunContext
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from serving import text_of
 
+from aguila import Run
 from aguila.chat import tool
 from aguila.errors import RunFailed
+from aguila.frameworks import pydantic_ai
 
 pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientSession:DeprecationWarning")
 
@@ -315,3 +321,61 @@ def test_tools_that_run_at_once_may_each_ask_the_same(modelled: Start, thread_fo
     results = sorted(event["content"] for event in of_type(two, "TOOL_CALL_RESULT"))
     assert results == ["dinner at eight", "flight at noon"]
     assert text_of(two) == "Booked."
+
+
+# Agents that a tool runs with pydantic-ai's Agent.run
+
+
+def delegating(helper: Agent[None, str], asked: list[str]) -> Agent[Run, str]:
+    """Make an agent with a tool that delegates, as docs/models.md shows it."""
+
+    async def answer(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        if any(isinstance(part, ToolReturnPart) for message in messages for part in message.parts):
+            yield "Done."
+        else:
+            yield {0: DeltaToolCall("send", "{}", tool_call_id="c1")}
+
+    agent = Agent(FunctionModel(stream_function=answer), deps_type=Run)
+
+    @agent.tool
+    async def send(ctx: RunContext[Run]) -> str:  # pyright: ignore[reportUnusedFunction]
+        async def write_subject() -> str:
+            return (await helper.run("Hi", usage=ctx.usage)).output
+
+        subject = await ctx.deps.once(f"subject {ctx.tool_call_id}", write_subject)
+        asked.append(subject)
+        await ctx.deps.ask("Send?")
+        return f"sent {subject}"
+
+    return agent
+
+
+def test_a_helper_whose_answer_is_recorded_is_asked_once(thread_for: Any) -> None:
+    answers = itertools.count(1)
+
+    def subject(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[TextPart(f"subject {next(answers)}")])
+
+    asked: list[str] = []
+    thread = thread_for(pydantic_ai.agent(delegating(Agent(FunctionModel(subject)), asked)))
+    second = answered(thread, thread.send("Hi"), "r2")
+    assert [event["content"] for event in of_type(second, "TOOL_CALL_RESULT")] == ["sent subject 1"]
+    assert asked == ["subject 1", "subject 1"]
+
+
+def test_an_approval_within_a_helper_fails_the_run_and_the_log_says_what_to_do(
+    thread_for: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    def paying(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        return ModelResponse(parts=[ToolCallPart("pay", {})])
+
+    helper = Agent(FunctionModel(paying))
+
+    @helper.tool_plain(requires_approval=True, name="pay")
+    def paid() -> str:  # pyright: ignore[reportUnusedFunction]
+        return "paid"
+
+    events = thread_for(pydantic_ai.agent(delegating(helper, []))).send("Hi")
+    assert events[-1]["code"] == "agent_error"
+    assert "It was raised by the tool 'send'" in caplog.text
+    assert "put the approval on the tool itself" in caplog.text

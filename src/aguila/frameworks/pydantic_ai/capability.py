@@ -347,7 +347,13 @@ async def _outcome_of(call: ToolCallPart, args: dict[str, Any], handler: Callabl
     task = asyncio.current_task()
     try:
         value = await handler(args)
-    except (ApprovalRequired, CallDeferred, RunCancelled, UnexpectedModelBehavior, UserError):
+    except (ApprovalRequired, CallDeferred, RunCancelled, UnexpectedModelBehavior):
+        raise
+    except UserError as error:
+        error.add_note(
+            f"It was raised by the tool {call.tool_name!r}. An agent that a tool runs with Agent.run cannot ask for an"
+            " approval: put the approval on the tool itself (docs/models.md)."
+        )
         raise
     except ToolRetryError as error:
         return {"retry": str(error)}
