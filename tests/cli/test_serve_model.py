@@ -60,7 +60,8 @@ def test_a_model_gets_the_tools_of_an_mcp_server(tmp_path: Path) -> None:
         events = server.events(messages=asking("Hi"))
         check_valid(events)
         assert sorted(calls_in(events)) == ["order", "show_cart"]
-        assert [one["message"] for one in events[-1]["outcome"]["interrupts"]] == ["Which size of a?"]
+        (message,) = [one["message"] for one in events[-1]["outcome"]["interrupts"]]
+        assert message == f"The tool 'order' of the MCP server {Path(sys.executable).name!r} asks:\nWhich size of a?"
 
 
 @pytest.mark.parametrize(

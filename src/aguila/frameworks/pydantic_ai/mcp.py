@@ -13,6 +13,7 @@ import re
 import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import PurePath
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -66,7 +67,7 @@ def _connection(server: str | Sequence[str]) -> Any:
     """Return what to connect to. Each session of a command has a process of its own."""
     if isinstance(server, str) and server.startswith(("http://", "https://")):
         return server
-    words = shlex.split(server) if isinstance(server, str) else list(server)
+    words = _words(server)
     if words and re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*://", words[0]):
         raise ValueError(f"the URL of an MCP server begins with http:// or https://, not {words[0].split(':')[0]}://")
     if not words:
@@ -76,8 +77,12 @@ def _connection(server: str | Sequence[str]) -> Any:
     return StdioTransport(words[0], words[1:], keep_alive=False)
 
 
+def _words(server: str | Sequence[str]) -> list[str]:
+    return shlex.split(server) if isinstance(server, str) else list(server)
+
+
 def _label(server: str | Sequence[str], name: str | None) -> str:
-    """Return what errors and questions call a server: its id, its URL without credentials, or its command."""
+    """Return what errors call a server: its id, its URL without credentials, or its command."""
     if name is None and isinstance(server, str) and server.startswith(("http://", "https://")):
         url = urlsplit(server)
         name = f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}"
@@ -102,6 +107,7 @@ class _RunServer(MCPToolset[Any]):
         # A modern session (MCP 2026) has no connection on which a server could ask during a call. Servers that know it
         # know the handshake, too.
         self.client.mode = "legacy"
+        self.shown_name = self.id or PurePath(_words(server)[0]).name
 
     @property
     def label(self) -> str:
@@ -138,6 +144,9 @@ class _RunServer(MCPToolset[Any]):
     async def _ask(self, message: str, params: Any, answer: asyncio.Future[ElicitResult[Any]]) -> None:
         schema = getattr(params, "requested_schema", None)
         url = getattr(params, "url", None)
+        # First the origin, which the server cannot write: one server must not pose as another, or as the agent. Users
+        # do not see the arguments of a command, which may be secret.
+        message = f"The tool {self.call_name!r} of the MCP server {self.shown_name!r} asks:\n{message}"
         if url is not None:
             message = f"{message}\n{url}"
         try:
