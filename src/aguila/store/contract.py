@@ -142,7 +142,10 @@ class StoreReader(ABC):
 
     @abstractmethod
     async def values(self, scope: str, thread_id: str, digests: Sequence[bytes]) -> dict[bytes, bytes]:
-        """Return contents of a thread by their digests. Those that it does not have are left out."""
+        """Return contents of a thread by their digests. Those that it does not have are left out.
+
+        A thread that does not exist has none.
+        """
 
     @abstractmethod
     async def threads(self, scope: str, filter: ThreadFilter = ThreadFilter()) -> ThreadPage:  # noqa: A002, B008
@@ -326,7 +329,7 @@ class Store(StoreReader):
 
     @abstractmethod
     async def open_runs(self, scope: str | None = None) -> Sequence[RunRecord]:
-        """Return the open runs of a scope, or of all scopes, the one that began first at the front."""
+        """Return the open runs of a scope, or of all scopes together, the one that began first at the front."""
 
     # Waiting
 
@@ -453,8 +456,8 @@ class Store(StoreReader):
         """Write a part of a snapshot, in one transaction.
 
         A restored thread is the one updated last, and keeps its times. With ``replace``, an existing thread with its
-        id is removed first. A file that exists is not changed.
+        id is removed first. A file that exists only gets the holders of the archived one.
 
         Raises ``ThreadExists``, or ``ThreadBusy`` if the existing thread has an open run. Raises ``ValueError`` for a
-        thread with a gap in its numbers or an open run.
+        thread with a gap in its numbers or an open run (``archives.archive.check_archive``).
         """

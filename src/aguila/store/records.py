@@ -96,7 +96,8 @@ class Quotas(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     A run is refused if as many bytes are stored as allowed, or if it would create a thread too many. An upload is
     refused if it would exceed the bytes or the files. A run that has begun is never ended by a quota, so it may exceed
-    the bytes. The quotas of the store count the writes of a run of another scope when that run ends.
+    the bytes. The quotas of the store count the writes of a run of another scope when that run ends. Calls of several
+    processes at one time may exceed a quota together.
     """
 
     threads_per_scope: int | None = None
@@ -222,6 +223,7 @@ class InterruptRecord(msgspec.Struct, frozen=True, kw_only=True):
     status: InterruptStatus
     body: bytes
     claimed_by: str | None = None
+    """The run that claimed it, also when it is settled; None if it is open."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -499,7 +501,7 @@ class FileRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_kept: bool = True
     """Whether it was stored at least once without a thread, so that no thread's removal deletes it."""
     thread_ids: tuple[str, ...] = ()
-    """The threads that hold it; filled in by ``StoreReader.rest`` only."""
+    """The threads that hold it; filled in by ``StoreReader.rest`` only, empty elsewhere."""
 
 
 class ThreadRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -560,7 +562,11 @@ class ThreadFilter(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str | None = None
     """Only threads with this run, among the ``RECENT_THREADS`` that were updated last."""
     interrupt_id: str | None = None
-    """Only threads that raised this interrupt, settled or not; the one that raised it last comes first."""
+    """Only threads that raised this interrupt, settled or not; the one that raised it last comes first.
+
+    ``position`` does not tell which, since it also changes when a run answers. A restored thread raises its interrupts
+    again.
+    """
     usage: bool = False
     """Also return the usage of the scope and of the store."""
 
@@ -597,8 +603,10 @@ class NewTurns(msgspec.Struct, frozen=True):
 class Compaction(msgspec.Struct, frozen=True, kw_only=True):
     """Replace the events of a closed run that was not compacted, with these numbers, by ``events``.
 
-    If they are not fewer than before, the log stays as it is, and the run counts as compacted. A run that was removed
-    or compacted meanwhile is ignored.
+    After that, only ``first - 1`` and ``last`` are valid cursors of the run, although other numbers have events, too:
+    for those between them, ``read`` raises ``encoding.inside_compacted``. If the events are not fewer than before, the
+    log and its cursors stay as they are, and the run counts as compacted. A run that was removed or compacted meanwhile
+    is ignored.
     """
 
     run_id: str
@@ -681,7 +689,7 @@ class ThreadArchive(msgspec.Struct, frozen=True, kw_only=True):
     """The contents that the requests refer to, by their digests."""
     batches: Sequence[Batch]
     files: Sequence[ArchivedFile]
-    """Ordered by their ids."""
+    """The files that the thread holds, ordered by their ids. Their records do not name it."""
 
 
 class FileArchive(msgspec.Struct, frozen=True, kw_only=True):

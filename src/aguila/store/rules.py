@@ -153,12 +153,15 @@ INTERRUPT_TABLE: Final[Mapping[InterruptStatus, Mapping[InterruptAction, Interru
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A thread before a run begins, with what its scope and the store hold."""
+    """A thread before a run begins, with what its scope and the store hold.
+
+    Of a thread that does not exist, set only ``first``, and what its scope and the store hold.
+    """
 
     agent: str | None = None
     """The agent of the thread; None if there is no thread."""
     first: int = 1
-    """The number of its first event; of a new thread, the number that it will have (see ``next_first``)."""
+    """The number of its first event; of a thread that does not exist, ``next_first``."""
     last: int = 0
     """The number of its newest event; 0 if there is no thread."""
     runs: int = 0
@@ -191,7 +194,7 @@ class BeginPlan(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     now: float
 
     def record(self, lease_until: float) -> RunRecord:
-        """Return the run as it is stored."""
+        """Return the run as it is stored. ``lease_until`` is ``new.lease_seconds`` from now, on the clock of leases."""
         new = self.new
         return RunRecord(
             scope=new.scope,
@@ -321,13 +324,17 @@ class RunHead(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_id: str
     epoch: int
     token: str
+    """The token of its lease; ``RunRecord.token`` is that of its last event."""
     last: int
     """The number of the newest event of the thread."""
     lease_until: float
     lease_seconds: float
     cancel: CancelRequest | None = None
     claims: Mapping[str, InterruptStatus] = {}
-    """The interrupts that the run claimed. Needed only for a change that settles, or ends the run."""
+    """The interrupts that the run claimed, those that it settled too, by their ids.
+
+    Needed only for a change that settles, or ends the run.
+    """
 
     def holds(self, lease: Lease) -> bool:
         """Return whether this lease may write."""
@@ -418,8 +425,9 @@ def _close(head: RunHead, lease: Lease, change: RunChange, end: RunEnd, last: in
 
 
 def is_repeated(change: RunChange, lease: Lease, stored: Sequence[Batch], outcome: Outcome | None) -> bool:
-    """Return whether a write was stored before. The store calls this if ``change.after`` is not the last event.
+    """Return whether a write was stored before. The store calls this before ``write``.
 
+    It is needed if the run of the lease is closed, or ``change.after`` is not None and not the last event.
     ``stored`` are the batches after ``change.after``, as many events as ``change`` has; ``outcome`` is of the run whose
     last lease this is. An end without events was stored if the run has its outcome and ends with ``change.after``.
     """
