@@ -26,6 +26,8 @@ from serving import REPOSITORY, Held, check_valid, text_of, types
 from typer.testing import CliRunner
 from waiting import DEADLINE, wait_until
 
+import aguila.codec.protobuf.reader
+import aguila.codec.protobuf.writer  # an app imports them on first use, as typer does pydantic.fields
 from aguila import server
 from aguila.cli import serve
 from aguila.cli.commands import commands
