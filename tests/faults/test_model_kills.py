@@ -141,6 +141,7 @@ def test_a_run_that_is_killed_at_any_step_goes_on_with_the_same_answer(
 
 LOST = """
 import asyncio
+from pathlib import Path
 from pydantic_ai import Agent
 from pydantic_ai.messages import ToolReturnPart
 from pydantic_ai.models.function import DeltaToolCall, FunctionModel
@@ -156,22 +157,27 @@ async def answer(messages, info):
         yield {{0: DeltaToolCall("pay", "{{}}", tool_call_id="call-pay")}}
 
 shop = Agent(FunctionModel(stream_function=answer))
+begun = Path("{folder}") / "begun"
 
 @shop.tool_plain
 async def pay() -> str:
-    await asyncio.sleep(600)
+    if not begun.exists():  # until the process is killed
+        begun.touch()
+        await asyncio.sleep(600)
     return "paid"
 
-app = App(pydantic_ai.agent(shop), store="{store}", history="{history}", timing=Timing(lease=0.5), drain=0.1)
+store = begun.with_name("threads.db")
+app = App(pydantic_ai.agent(shop), store=store, history="{history}", timing=Timing(lease=0.5), drain=0.1)
 """
 
 
 @pytest.mark.parametrize("history", ["client", "server"])
 def test_the_model_is_told_of_a_call_that_the_process_of_a_first_run_died_in(tmp_path: Path, history: str) -> None:
-    (tmp_path / "lost.py").write_text(LOST.format(store=tmp_path / "threads.db", history=history))
+    (tmp_path / "lost.py").write_text(LOST.format(folder=tmp_path, history=history))
     said = [user_json("u1", "Pay")]
     with server_process("lost:app", tmp_path) as server, server.run(run_id="r1", messages=said) as stream:
         stream.read_until("TOOL_CALL_END")
+        wait_until((tmp_path / "begun").exists)
         server.process.kill()
         server.process.wait()
     with server_process("lost:app", tmp_path) as server:
