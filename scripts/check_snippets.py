@@ -45,7 +45,7 @@ WITHOUT_FRAMEWORK = (
 )
 NAMES = {
     # Names that a document takes for granted.
-    "docs/stores.md": "from typing import Any; MyStore: Any = ...",
+    "docs/stores.md": "from typing import Any; from sqlite3 import Connection as MyDatabase; MyStore: Any = ...",
     "docs/telemetry.md": "from aguila import App; from aguila.cli.demo import agent",
 }
 
