@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from http.cookiejar import Cookie, DefaultCookiePolicy
 from importlib.util import find_spec
@@ -199,6 +200,7 @@ class _Response:
         self._request = request
         self._idle = idle
         self._has_expired = False
+        self._watchdog = _Watchdog(self._expire)
         # Over HTTP/2 other runs use the same connection.
         is_shared = response.http_version == "HTTP/2"
         self._stream = None if is_shared else response.extensions.get("network_stream")
@@ -212,10 +214,8 @@ class _Response:
             is_plain = "content-encoding" not in self.headers
             self._pieces = self._response.iter_raw() if is_plain else self._response.iter_bytes()
         is_shorter = timeout is not None and (self._idle is None or timeout < self._idle)
-        watchdog = threading.Timer(timeout or 0, self._expire) if is_shorter and self._stream is not None else None
-        if watchdog is not None:
-            watchdog.daemon = True
-            watchdog.start()
+        if is_shorter and self._stream is not None:
+            self._watchdog.start(timeout or 0)
         try:
             for piece in self._pieces:
                 if piece:
@@ -224,8 +224,7 @@ class _Response:
             if not self._has_expired:
                 raise _failure(error) from error
         finally:
-            if watchdog is not None:
-                watchdog.cancel()
+            self._watchdog.stop()
         if self._has_expired:
             raise TransportFailed(f"no data for {timeout or 0:g} seconds", is_timeout=True)
         return b""
@@ -241,7 +240,55 @@ class _Response:
 
     def close(self) -> None:
         self._stream = None  # from now on the connection may serve another request
+        self._watchdog.close()
         self._response.close()
+
+
+class _Watchdog:
+    """Bounds many waits in a row, with one thread for all of them. Calls ``expire`` if a wait takes too long."""
+
+    def __init__(self, expire: Callable[[], None]) -> None:
+        self._expire = expire
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._deadline = self._wakes_at = _NEVER
+        self._is_closed = False
+
+    def start(self, seconds: float) -> None:
+        """Begin a wait of at most this many seconds."""
+        with self._changed:
+            self._deadline = time.monotonic() + seconds
+            if self._deadline < self._wakes_at:
+                self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._watch, name="aguila-timeout", daemon=True)
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End a wait. The thread notices when the deadline has passed."""
+        self._deadline = _NEVER
+
+    def close(self) -> None:
+        """End the thread."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                self._wakes_at = self._deadline
+                left = self._deadline - time.monotonic()
+                if not self._is_closed and left > 0:
+                    self._changed.wait(None if left == _NEVER else left)
+                    continue
+                if self._is_closed:
+                    return
+                self._deadline = _NEVER
+            self._expire()
+
+
+_NEVER = float("inf")
 
 
 def _shut_down(stream: httpcore2.NetworkStream) -> None:
