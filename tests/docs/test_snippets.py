@@ -53,6 +53,7 @@ ELSEWHERE = {
     "client.md": "test_client_document.py runs it against a server",
     "frameworks.md": "tests/peers has the frameworks",
     "stores.md": "it quotes an example",
+    "telemetry.md": "test_telemetry_document.py runs it; the exporter that its first block imports is not installed",
 }
 AGENT = "async def agent(run): yield 'Hello'\n"
 """The agent that most documents take for granted."""

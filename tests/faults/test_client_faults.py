@@ -193,10 +193,10 @@ def one_run(stage: Stage, caller: Caller, number: int, expected: tuple[Any, Any]
             stage.kill()
 
     caller.on_call = lambda: stage.kill() if is_in_tool and stage.kills == kills else None
-    server = caller.client.settings.server
+    settings = caller.client.settings
     if number % FIRST == 0:
-        server.sends_ids = False
-    is_first = not server.sends_ids  # also if the one before, which was the first, never arrived
+        settings.server_sends_ids = False
+    is_first = not settings.server_sends_ids  # also if the one before, which was the first, never arrived
     thread = caller.client.thread(f"thread-{number}")
     stage.faults.is_on = True
     error: AguilaError | None = None
