@@ -17,10 +17,11 @@ from typing import Final
 import msgspec
 
 from aguila.codec.json.bounded_floats import json_decoder
+from aguila.store.large_strings import ExcisedJSON, excise_strings
 from aguila.store.records import RunRecord
 
 INLINE: Final = 16 * 1024
-"""A string of at least this many bytes without a quote, such as a file in base64, is stored as an inline file."""
+"""A string of at least this many bytes without an escape, such as a file in base64, is stored as an inline file."""
 
 DIGEST: Final = 16
 """The bytes of a digest."""
@@ -61,6 +62,13 @@ class ListDelta(msgspec.Struct, frozen=True):
     def decode(cls, data: bytes) -> ListDelta:
         """Decode bytes that ``encode`` returned."""
         return cls(_decode_parts(data))
+
+
+class Content(msgspec.Struct, frozen=True, gc=False):
+    """A content as it is stored: ``body``, the JSON with a reference to each inline file, or an inline file itself."""
+
+    digest: bytes
+    body: bytes | memoryview
 
 
 class CutRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -109,32 +117,54 @@ def cut_request(body: bytes) -> CutRequest:
     size = len(body)
     if size <= SMALL:
         return CutRequest(head=body, size=size)
-    try:
-        members = _decode_members(body)
-        messages = _decode_items(members.pop("messages"))
-    except (msgspec.DecodeError, KeyError, UnicodeError):
+    excised = excise_strings(body, INLINE // 2)
+    for text in (body,) if excised is None else (excised.text, body):  # the body if the cut text is not JSON
+        try:
+            members = _decode_members(text)
+            messages = _decode_items(members.pop("messages"))
+        except (msgspec.DecodeError, KeyError, UnicodeError):
+            continue
+        break
+    else:
         return CutRequest(head=body, size=size)
-    large = {name: raw for name, raw in members.items() if len(raw) > LARGE_MEMBER}
-    for name in large:
-        del members[name]
     contents: dict[bytes, bytes | memoryview] = {}
-    digests = [_add(raw, contents) for raw in messages]
-    named = {name: _add(raw, contents) for name, raw in large.items()}
+    if excised is None:  # a view per message: only those that the store does not have are copied
+        digests = [sha256(raw).digest()[:DIGEST] for raw in messages]
+        contents.update(zip(digests, map(memoryview, messages), strict=True))
+    else:
+        digests = [_add(bytes(raw), excised, contents) for raw in messages]
+    large = tuple(
+        (name, _add(bytes(raw), excised, contents))
+        for name, raw in members.items()
+        if len(raw) > LARGE_MEMBER or (excised is not None and excised.take_out(bytes(raw))[1])
+    )
+    for name, _ in large:
+        del members[name]
+    head = _REFERS + _encode_head(_Head(_encode(members), large))
     return CutRequest(
-        head=join_head(_encode(members), named),
+        head=head,
         messages=b"".join(digests),
-        large=list(named.values()),
+        large=[digest for _, digest in large],
         contents=contents,
         size=size,
     )
 
 
+def cut_content(digest: bytes, text: bytes) -> Iterator[Content]:
+    """Cut the inline files out of a JSON text; yield the text and each file as they are stored."""
+    contents: dict[bytes, bytes | memoryview] = {}
+    excised = excise_strings(text, INLINE // 2) if len(text) >= INLINE else None
+    if excised is None:
+        yield Content(digest, text)
+        return
+    contents[digest] = _cut(excised.text, excised, contents)[0]
+    for found, body in contents.items():
+        yield Content(found, body)
+
+
 def cut_values(values: Mapping[bytes, bytes]) -> dict[bytes, bytes | memoryview]:
     """Cut the inline files out of JSON texts by their digests; return the stored bodies of texts and files."""
-    contents: dict[bytes, bytes | memoryview] = {}
-    for digest, text in values.items():
-        contents[digest] = _cut(text, contents) if len(text) >= INLINE else text
-    return contents
+    return {content.digest: content.body for digest, text in values.items() for content in cut_content(digest, text)}
 
 
 def content_rows(contents: Mapping[bytes, bytes | memoryview]) -> Iterator[ContentRow]:
@@ -147,50 +177,41 @@ def content_rows(contents: Mapping[bytes, bytes | memoryview]) -> Iterator[Conte
                 yield digest, part, memoryview(body)[at : at + PART]
 
 
-def _add(raw: msgspec.Raw, contents: dict[bytes, bytes | memoryview]) -> bytes:
-    """Add a JSON text and its inline files to contents; return its digest."""
-    view = memoryview(raw)  # only contents that the store does not have are copied
-    digest = hash_content(view)
-    contents[digest] = _cut(bytes(view), contents) if len(view) >= INLINE else view
+def _add(text: bytes, excised: ExcisedJSON | None, contents: dict[bytes, bytes | memoryview]) -> bytes:
+    """Add the content of a part of an excised text, and its files; return its digest."""
+    if excised is None:
+        digest = hash_content(text)
+        contents[digest] = text
+        return digest
+    files: dict[bytes, bytes | memoryview] = {}
+    body, digest = _cut(text, excised, files)
+    if not files:
+        contents.setdefault(digest, body)
+    else:
+        contents[digest] = body
+        contents.update(files)
     return digest
 
 
-def _cut(text: bytes, contents: dict[bytes, bytes | memoryview]) -> bytes:
-    """Return the stored body of a JSON text; add its inline files to contents."""
-    view = memoryview(text)
-    pieces: list[bytes | memoryview] = []
+def _cut(text: bytes, excised: ExcisedJSON, files: dict[bytes, bytes | memoryview]) -> tuple[bytes, bytes]:
+    """Return the stored body of a part of an excised text, and the digest of the part; add its files."""
+    rest, found = excised.take_out(text, INLINE)
+    if not found:
+        return rest, hash_content(rest)
     places: list[tuple[int, bytes]] = []
-    start = place = 0
-    for first, end in _find_files(text):
-        file = view[first:end]
-        digest = hash_content(file)
-        contents[digest] = file
-        place += first - start
+    whole = sha256()
+    start = 0
+    for place, data in found:
+        digest = hash_content(data)
         places.append((place, digest))
-        pieces.append(view[start:first])
-        start = end
-    if not places:
-        return text
+        files[digest] = data
+        whole.update(rest[start:place])
+        whole.update(data)
+        start = place
+    whole.update(rest[start:])
     references = _encode_places(places)
-    return b"".join((_REFERS, len(references).to_bytes(4, "big"), references, *pieces, view[start:]))
-
-
-def _find_files(text: bytes) -> Iterator[tuple[int, int]]:
-    """Iterate over where inline files begin and end: everything between two quotes that has enough bytes.
-
-    Nearly always it is a string. Whatever it is, ``join_files`` puts it back.
-    """
-    at, step = 0, INLINE // 2
-    while at + step <= len(text):
-        if text.find(b'"', at, at + step) >= 0:
-            at += step
-            continue
-        start, end = text.rfind(b'"', 0, at) + 1, text.find(b'"', at + step)
-        if end < 0:
-            return
-        if start > 0 and end - start >= INLINE:
-            yield start, end
-        at = end + 1
+    body = b"".join((_REFERS, len(references).to_bytes(4, "big"), references, rest))
+    return body, whole.digest()[:DIGEST]
 
 
 # Join

@@ -10,9 +10,7 @@ from typing import Any, Final, TypeGuard
 
 from aguila.codec.json.bounded_floats import decode_json
 from aguila.errors import CursorExpired
-
-HUGE: Final = 1 << 20
-"""Bytes of a value from which on a store writes and reads it in parts, or in a thread."""
+from aguila.store.large_strings import HUGE
 
 SMALL_RUN: Final = 64 * 1024
 """The bytes that a small run writes. A health check requires room for them."""

@@ -28,15 +28,15 @@ from aguila.store.contents import (
     split_digests,
 )
 from aguila.store.encoding import (
-    HUGE,
+    Row as LogRow,
+)
+from aguila.store.encoding import (
     hash_members,
     hash_thread,
     size_of_details,
     to_milliseconds,
 )
-from aguila.store.encoding import (
-    Row as LogRow,
-)
+from aguila.store.large_strings import HUGE
 from aguila.store.records import (
     Batch,
     Begun,

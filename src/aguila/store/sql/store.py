@@ -22,7 +22,8 @@ from aguila.errors import NotFound, StaleLease, StoreError, StoreUnavailable
 from aguila.store import refusals, rules
 from aguila.store.contents import CutRequest, cut_request, cut_values
 from aguila.store.contract import Store, StoreReader
-from aguila.store.encoding import HUGE, check_ids, encode_rows, hash_blob, size_of_rows
+from aguila.store.encoding import check_ids, encode_rows, hash_blob, size_of_rows
+from aguila.store.large_strings import HUGE
 from aguila.store.live import Live
 from aguila.store.records import (
     Amendment,
