@@ -38,6 +38,7 @@ from aguila.protocol.parts import TextPart, is_plain_text
 
 _encode = msgspec.json.Encoder().encode
 
+_LONG: Final = 1 << 16
 _EVENTS: Final = frozenset(get_args(Event))
 
 
@@ -114,9 +115,17 @@ def _write(obj: Any) -> bytes:
         raise EncodeError(str(error)) from None
     # msgspec writes NaN and Infinity as null, so only output with a null can contain one. (`in` would first try its
     # operand as a number, which takes three times as long.)
-    if data.find(b"null") >= 0:
+    if data.find(b"null") >= 0 if len(data) <= _LONG else _has_null(data):
         refuse_non_finite(obj)
     return data
+
+
+def _has_null(data: bytes) -> bool:
+    """Return whether JSON contains a null outside words: an image in base64 likely contains the four letters.
+
+    Without this, every large image is walked, and takes the memory of a copy (tests/server/test_chat_large.py).
+    """
+    return data == b"null" or any(data.find(mark) >= 0 for mark in (b":null", b",null", b"[null"))
 
 
 def with_text_content(obj: Any) -> Any:
