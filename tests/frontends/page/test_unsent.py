@@ -103,7 +103,7 @@ def test_another_user_of_the_tab_sees_no_draft_and_no_waiting_message(site: Site
     site.sign_in("bob")
     expect(chat.page.get_by_text("No threads yet.")).to_be_visible()
     expect(chat.composer()).to_have_value("")
-    assert "secret" not in chat.page.evaluate("JSON.stringify({...sessionStorage})")
+    chat.page.wait_for_function("!JSON.stringify({...sessionStorage}).includes('secret')")
     with chat.page.expect_console_message(lambda message: " 404 " in message.text):  # it is not a thread of bob's
         chat.page.goto(f"{site.url}/chat/#/chat/{thread}")
     expect(chat.composer()).to_have_value("")
@@ -120,7 +120,7 @@ def test_a_user_who_signs_in_elsewhere_ends_what_the_tab_shows(site: Site) -> No
     chat.page.evaluate("dispatchEvent(new Event('focus'))")
     expect(chat.composer()).to_have_value("")
     expect(chat.page.get_by_label("Attachments")).to_have_count(0)
-    assert "secret" not in chat.page.evaluate("JSON.stringify({...sessionStorage})")
+    chat.page.wait_for_function("!JSON.stringify({...sessionStorage}).includes('secret')")
 
 
 def test_another_token_sees_no_draft_and_the_same_user_sees_it(
@@ -152,7 +152,7 @@ def test_another_token_sees_no_draft_and_the_same_user_sees_it(
     use("bob-1")
     expect(chat.page.get_by_text("No threads yet.")).to_be_visible()
     expect(chat.composer()).to_have_value("")
-    assert "secret" not in chat.page.evaluate("JSON.stringify({...sessionStorage})")
+    chat.page.wait_for_function("!JSON.stringify({...sessionStorage}).includes('secret')")
     chat.console[:] = [line for line in chat.console if not re.search(r" 40[14] ", line)]
 
 
