@@ -40,9 +40,10 @@ _FAILURES: Final = ("error", "lost")
 
 
 def find_spans() -> Spans | None:
-    """Return what makes spans with the provider of this process; None if it has set none."""
+    """Return what makes spans with the provider of this process; None if it has set none, or one without effect."""
     provider = trace.get_tracer_provider()
-    return None if isinstance(provider, trace.ProxyTracerProvider) else _spans_of(provider)
+    is_idle = isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider)
+    return None if is_idle else _spans_of(provider)
 
 
 @lru_cache(maxsize=1)
